@@ -1,0 +1,2 @@
+//! posthaste
+fn main() {}
