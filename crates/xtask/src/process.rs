@@ -1,0 +1,269 @@
+//! Child processes that never outlive their owner: each in a process group of its own, with a watchdog beside it.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, kill_process, kill_process_group};
+
+pub use rustix::process::Signal;
+
+/// A running child process, leader of a process group of its own.
+///
+/// Dropping it stops the whole group. When this process ends without dropping it (killed, `exit`, or the value lies in
+/// a `static`), a small watchdog shell does the same: it waits on a pipe that only this process holds open. So a test
+/// run leaves no server behind, whatever ends it, and Ctrl-C on the terminal reaches only the foreground process.
+#[derive(Debug)]
+pub struct Daemon {
+    name: String,
+    pid: Pid,
+    gentle: Signal,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    child: Child,
+    watchdog: Watchdog,
+    status: Option<ExitStatus>,
+}
+
+/// How long a group may take to end by itself before it is killed, when its owner does not say.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl Daemon {
+    /// Starts `command` in a new process group. Standard input is empty unless the caller set it; output goes where the
+    /// caller pointed it.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn spawn(name: &str, command: &mut Command) -> Result<Self> {
+        Self::spawn_with(name, command, Signal::TERM)
+    }
+
+    /// As [`Daemon::spawn`], for a program whose quick clean stop is another signal than SIGTERM (PostgreSQL: SIGINT).
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn spawn_with(name: &str, command: &mut Command, gentle: Signal) -> Result<Self> {
+        // The watchdog is there first: whenever this process dies, there is somebody to clean up.
+        let mut watchdog = Watchdog::spawn(gentle)?;
+        let child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {name}"))?;
+        watchdog.guard(child.id())?;
+        Ok(Self {
+            name: name.to_owned(),
+            pid: Pid::from_child(&child),
+            gentle,
+            state: Mutex::new(State {
+                child,
+                watchdog,
+                status: None,
+            }),
+        })
+    }
+
+    /// The process id of the program itself, which is also the id of its group.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Sends a signal to the program alone.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.alive()?;
+        kill_process(self.pid, signal).with_context(|| format!("signal {}", self.name))
+    }
+
+    /// Sends a signal to the program and all its children that stayed in its group.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn signal_group(&self, signal: Signal) -> Result<()> {
+        self.alive()?;
+        kill_process_group(self.pid, signal).with_context(|| format!("signal {}", self.name))
+    }
+
+    /// The exit status, if it has ended.
+    ///
+    /// # Errors
+    /// The operating system cannot tell.
+    pub fn try_wait(&self) -> Result<Option<ExitStatus>> {
+        let mut state = self.state();
+        if state.status.is_none()
+            && let Some(status) = state.child.try_wait().context("wait for a child")?
+        {
+            state.status = Some(status);
+            // The id may be given to another process from now on, so the watchdog must not use it.
+            state.watchdog.release();
+        }
+        Ok(state.status)
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// It still runs at the deadline; it is left running then.
+    pub fn wait(&self, timeout: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                bail!("{} still runs after {timeout:?}", self.name);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Sends `signal`, waits up to `grace`, then kills the whole group.
+    ///
+    /// # Errors
+    /// The operating system refuses to signal or to wait.
+    pub fn terminate(&self, signal: Signal, grace: Duration) -> Result<ExitStatus> {
+        if let Some(status) = self.try_wait()? {
+            return Ok(status);
+        }
+        // A stopped process takes the signal only once it continues.
+        self.signal(signal)
+            .and_then(|()| self.signal(Signal::CONT))
+            .ok();
+        if let Ok(status) = self.wait(grace) {
+            return Ok(status);
+        }
+        self.kill()
+    }
+
+    /// Kills the whole group at once (SIGKILL) and waits for the program.
+    ///
+    /// # Errors
+    /// The operating system refuses to signal or to wait.
+    pub fn kill(&self) -> Result<ExitStatus> {
+        self.signal_group(Signal::KILL).ok();
+        self.wait(GRACE)
+    }
+
+    fn alive(&self) -> Result<()> {
+        match self.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{} has ended: {status}", self.name),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Nobody is left to hear of a failure; the watchdog tries once more when this process ends.
+        self.terminate(self.gentle, GRACE).ok();
+    }
+}
+
+/// Calls `ready` until it gives a value, and no longer than `timeout`.
+///
+/// # Errors
+/// `ready` failed, or gave nothing until the deadline; the text then names `what` was waited for.
+pub fn wait_for<T>(
+    what: &str,
+    timeout: Duration,
+    mut ready: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(value) = ready()? {
+            return Ok(value);
+        }
+        if Instant::now() >= deadline {
+            bail!("gave up waiting for {what} after {timeout:?}");
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Often enough that a start is not noticeably longer, seldom enough that waiting costs nothing.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Runs a program to its end and gives what it printed.
+///
+/// # Errors
+/// It cannot be started, or exits with a failure: the text then ends with what it wrote to standard error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("start {program}"))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "{program} failed ({}): {}",
+            output.status,
+            message.trim_end()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A shell that blocks on its standard input. A line tells it the group to guard; a second line relieves it; the end of
+/// the input without one means that the owner is gone.
+#[derive(Debug)]
+struct Watchdog(Child);
+
+const WATCHDOG: &str = r#"
+trap '' INT TERM HUP
+read -r group || exit 0
+read -r word && exit 0
+kill -s "$1" -- "-$group" && kill -s CONT -- "-$group"
+tries=100
+while [ "$tries" -gt 0 ] && kill -s 0 -- "-$group"; do sleep 0.1; tries=$((tries - 1)); done
+kill -s KILL -- "-$group"
+"#;
+
+impl Watchdog {
+    fn spawn(gentle: Signal) -> Result<Self> {
+        Command::new("/bin/sh")
+            .args(["-c", WATCHDOG, "posthaste-watchdog"])
+            .arg(gentle.as_raw().to_string())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map(Self)
+            .context("start the watchdog of a child process")
+    }
+
+    fn guard(&mut self, group: u32) -> Result<()> {
+        let input = self.0.stdin.as_mut().context("the watchdog has no input")?;
+        writeln!(input, "{group}").context("talk to the watchdog of a child process")
+    }
+
+    fn release(&mut self) {
+        if let Some(mut input) = self.0.stdin.take() {
+            writeln!(input, "done").ok();
+        }
+        self.0.wait().ok();
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // Without `release` the end of the input makes it act; either way it must not stay a zombie.
+        drop(self.0.stdin.take());
+        self.0.wait().ok();
+    }
+}
