@@ -209,3 +209,268 @@ fn not_version_1(cursor: &Cursor<'_>, tag: u8) -> DecodeError {
         None => cursor.unknown_byte("message tag", tag),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lsn, PgTimestamp, Value};
+
+    #[track_caller]
+    fn check(message: &[u8], expected: &Message<'_>) {
+        assert_eq!(decode(message).as_ref(), Ok(expected));
+    }
+
+    #[track_caller]
+    fn refuse(message: &[u8], expected: &str) {
+        assert_eq!(
+            decode(message).map_err(|error| error.to_string()),
+            Err(expected.to_owned())
+        );
+    }
+
+    #[test]
+    fn begin_and_commit() {
+        check(
+            b"B\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\x04",
+            &Message::Begin {
+                final_lsn: Lsn::new(0x1_0000_0002),
+                commit_time: PgTimestamp::new(3),
+                xid: 4,
+            },
+        );
+        check(
+            b"C\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03",
+            &Message::Commit {
+                commit_lsn: Lsn::new(1),
+                end_lsn: Lsn::new(2),
+                commit_time: PgTimestamp::new(3),
+            },
+        );
+    }
+
+    #[test]
+    fn a_commit_with_flags_is_not_trusted() {
+        refuse(b"C\x01", "unknown flags of a Commit 0x01 at byte 1");
+    }
+
+    #[test]
+    fn origin_and_type() {
+        check(
+            b"O\0\0\0\0\0\0\x12\x34elsewhere\0",
+            &Message::Origin {
+                commit_lsn: Lsn::new(0x1234),
+                name: "elsewhere",
+            },
+        );
+        check(
+            b"Y\0\0\x40\0public\0mood\0",
+            &Message::Type {
+                oid: 16384,
+                namespace: "public",
+                name: "mood",
+            },
+        );
+    }
+
+    #[test]
+    fn the_empty_schema_is_pg_catalog() {
+        check(
+            b"Y\0\0\0\x01\0t\0",
+            &Message::Type {
+                oid: 1,
+                namespace: "pg_catalog",
+                name: "t",
+            },
+        );
+        let Ok(Message::Relation(relation)) = decode(b"R\0\0\0\x01\0pg_class\0n\0\0") else {
+            panic!("not a relation");
+        };
+        assert_eq!(relation.namespace, "pg_catalog");
+    }
+
+    #[test]
+    fn relation_with_columns() {
+        let column = |key, name: &str, type_oid, type_modifier| Column {
+            key,
+            name: name.to_owned(),
+            type_oid,
+            type_modifier,
+        };
+        check(
+            b"R\0\0\x40\0public\0outbox\0d\0\x02\x01id\0\0\0\0\x14\xFF\xFF\xFF\xFF\0v\0\0\0\x04\x13\0\0\0\x0E",
+            &Message::Relation(Relation {
+                id: 16384,
+                namespace: "public".to_owned(),
+                name: "outbox".to_owned(),
+                replica_identity: b'd',
+                columns: vec![column(true, "id", 20, -1), column(false, "v", 1043, 14)],
+            }),
+        );
+    }
+
+    #[test]
+    fn insert_yields_slices_of_the_message() {
+        let message = b"I\0\0\x40\0N\0\x02nt\0\0\0\x02hi";
+        let Ok(Message::Insert {
+            relation_id: 16384,
+            new,
+        }) = decode(message)
+        else {
+            panic!("not an insert");
+        };
+        assert_eq!(new.kind(), TupleKind::New);
+        assert_eq!(
+            new.columns().collect::<Vec<_>>(),
+            [Value::Null, Value::Text(b"hi")]
+        );
+    }
+
+    #[test]
+    fn update_with_and_without_the_old_row() {
+        let kinds = |message| match decode(message) {
+            Ok(Message::Update {
+                relation_id: 1,
+                old,
+                new,
+            }) => (
+                old.map(|old| (old.kind(), old.column_count())),
+                new.column_count(),
+            ),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kinds(b"U\0\0\0\x01N\0\x01u"), (None, 1));
+        assert_eq!(
+            kinds(b"U\0\0\0\x01K\0\x01nN\0\x01u"),
+            (Some((TupleKind::Key, 1)), 1)
+        );
+        assert_eq!(
+            kinds(b"U\0\0\0\x01O\0\x02nnN\0\x02uu"),
+            (Some((TupleKind::Old, 2)), 2)
+        );
+        refuse(
+            b"U\0\0\0\x01X",
+            "unknown tuple kind in an Update 0x58 at byte 5",
+        );
+        refuse(
+            b"U\0\0\0\x01K\0\x01nK",
+            "unknown tuple kind in an Update 0x4B at byte 9",
+        );
+    }
+
+    #[test]
+    fn delete_with_key_or_row() {
+        let kind = |message| match decode(message) {
+            Ok(Message::Delete {
+                relation_id: 1,
+                old,
+            }) => old.kind(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kind(b"D\0\0\0\x01K\0\x01n"), TupleKind::Key);
+        assert_eq!(kind(b"D\0\0\0\x01O\0\x01n"), TupleKind::Old);
+        refuse(
+            b"D\0\0\0\x01N\0\x01n",
+            "unknown tuple kind in a Delete 0x4E at byte 5",
+        );
+    }
+
+    #[test]
+    fn truncate_of_several_relations() {
+        let Ok(Message::Truncate {
+            options: 3,
+            relation_ids,
+        }) = decode(b"T\0\0\0\x02\x03\0\0\0\x07\0\0\0\x08")
+        else {
+            panic!("not a truncate");
+        };
+        assert_eq!(relation_ids.iter().collect::<Vec<_>>(), [7, 8]);
+    }
+
+    #[test]
+    fn a_truncate_that_counts_too_many_is_refused() {
+        refuse(
+            b"T\xFF\xFF\xFF\xFF\0\0\0\0\x07",
+            "malformed Truncate message at byte 6: the message ends inside a field",
+        );
+    }
+
+    #[test]
+    fn logical_message() {
+        check(
+            b"M\x01\0\0\0\0\0\0\0\x05hb\0\0\0\0\x02\0\xFF",
+            &Message::Logical {
+                transactional: true,
+                lsn: Lsn::new(5),
+                prefix: "hb",
+                content: b"\0\xFF",
+            },
+        );
+        refuse(
+            b"M\x02",
+            "unknown flags of a logical message 0x02 at byte 1",
+        );
+    }
+
+    #[test]
+    fn a_lying_column_count_reserves_no_memory() {
+        refuse(
+            b"R\0\0\0\x01\0t\0d\x7F\xFF",
+            "malformed Relation message at byte 11: the message ends inside a field",
+        );
+    }
+
+    #[test]
+    fn later_versions_are_refused_by_name() {
+        for (tag, name, version) in [
+            ('S', "Stream Start", 2),
+            ('E', "Stream Stop", 2),
+            ('c', "Stream Commit", 2),
+            ('A', "Stream Abort", 2),
+            ('b', "Begin Prepare", 3),
+            ('P', "Prepare", 3),
+            ('K', "Commit Prepared", 3),
+            ('r', "Rollback Prepared", 3),
+            ('p', "Stream Prepare", 3),
+        ] {
+            assert_eq!(
+                decode(&[u8::try_from(tag).unwrap(), 0, 0]),
+                Err(DecodeError::LaterVersion {
+                    message: name,
+                    tag,
+                    protocol_version: version
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn every_other_byte_is_unknown() {
+        let known = b"BCORYIUDTMSEcAbPKrp";
+        for byte in (0..=u8::MAX).filter(|byte| !known.contains(byte)) {
+            let error = DecodeError::UnknownByte {
+                place: "message tag",
+                byte,
+                offset: 0,
+            };
+            assert_eq!(decode(&[byte, 1, 2, 3]), Err(error));
+        }
+    }
+
+    #[test]
+    fn an_empty_message_is_malformed() {
+        refuse(
+            b"",
+            "malformed empty message at byte 0: a message without a single byte",
+        );
+    }
+
+    #[test]
+    fn peeks_at_row_messages_only() {
+        assert_eq!(peek_relation_id(b"I\0\0\x40\0"), Some(16384));
+        assert_eq!(peek_relation_id(b"U\0\0\x40\0N\0\x01t"), Some(16384));
+        assert_eq!(peek_relation_id(b"D\0\0\x40\0"), Some(16384));
+        for head in [&b""[..], b"I", b"I\0\0\x40", b"R\0\0\x40\0", b"B\0\0\x40\0"] {
+            assert_eq!(peek_relation_id(head), None, "{head:?}");
+        }
+    }
+}

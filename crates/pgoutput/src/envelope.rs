@@ -13,6 +13,8 @@ pub enum Envelope<'a> {
     XLogData {
         /// Where the change that the message tells of is in the log. Not ascending from one message
         /// to the next: rows keep their position, transactions come in the order of their commits.
+        /// The server leaves it 0/0 on what it sends ahead of something else: Relation, Type, and
+        /// a Begin that an Origin follows.
         start_lsn: Lsn,
         /// The server's view of the end of its log when it sent this; in logical replication often `start_lsn` again.
         wal_end: Lsn,
@@ -143,5 +145,130 @@ fn put<const N: usize>(rest: &mut &mut [u8], bytes: [u8; N]) {
     if let Some((field, behind)) = std::mem::take(rest).split_first_chunk_mut() {
         *field = bytes;
         *rest = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // As a PostgreSQL 15.18 walsender sent them.
+    const KEEPALIVE: &[u8] = b"k\0\0\0\0\x01\x52\x09\x58\0\x03\x04\x7a\x8c\x8b\xd7\xdf\0";
+    const BEGIN: &[u8] =
+        b"w\0\0\0\0\x01\x52\x09\x58\0\0\0\0\x01\x52\x09\x58\0\x03\x04\x7a\x8c\x8b\xd9\x03\
+        B\0\0\0\0\x01\x52\x0a\x38\0\x03\x04\x7a\x8c\x8b\xae\x9e\0\0\x02\xd6";
+    const RELATION_HEAD: &[u8] =
+        b"w\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\x04\x7a\x8c\x8b\xd9\x41R\0\0\x40\x01";
+
+    #[test]
+    fn reads_what_a_walsender_sends() {
+        assert_eq!(
+            Envelope::parse(KEEPALIVE),
+            Ok(Envelope::Keepalive {
+                wal_end: Lsn::new(0x152_0958),
+                sent_at: PgTimestamp::new(0x0003_047A_8C8B_D7DF),
+                reply_requested: false,
+            })
+        );
+        assert_eq!(
+            Envelope::parse(BEGIN),
+            Ok(Envelope::XLogData {
+                start_lsn: Lsn::new(0x152_0958),
+                wal_end: Lsn::new(0x152_0958),
+                sent_at: PgTimestamp::new(0x0003_047A_8C8B_D903),
+                message: &BEGIN[25..],
+            })
+        );
+    }
+
+    #[test]
+    fn a_relation_travels_without_a_position() {
+        let Ok(Envelope::XLogData { start_lsn, .. }) = Envelope::parse(RELATION_HEAD) else {
+            panic!("not XLogData");
+        };
+        assert_eq!(start_lsn, Lsn::ZERO);
+    }
+
+    #[test]
+    fn any_reply_byte_but_zero_asks_for_a_reply() {
+        let mut frame = KEEPALIVE.to_vec();
+        for (byte, expected) in [(0, false), (1, true), (2, true)] {
+            frame[17] = byte;
+            match Envelope::parse(&frame) {
+                Ok(Envelope::Keepalive {
+                    reply_requested, ..
+                }) => assert_eq!(reply_requested, expected),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_cut_anywhere_is_an_error() {
+        for frame in [&KEEPALIVE[..18], &BEGIN[..25]] {
+            for length in 0..frame.len() {
+                let parsed = Envelope::parse(&frame[..length]);
+                assert!(
+                    matches!(parsed, Err(DecodeError::Malformed { .. })),
+                    "{length}: {parsed:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_keepalive_has_no_more_bytes() {
+        let frame = [KEEPALIVE, b"x"].concat();
+        let error = DecodeError::Malformed {
+            message: "Keepalive",
+            offset: 18,
+            problem: "bytes behind the end of the message",
+        };
+        assert_eq!(Envelope::parse(&frame), Err(error));
+    }
+
+    #[test]
+    fn an_unknown_frame_is_named() {
+        let error = DecodeError::UnknownByte {
+            place: "envelope tag",
+            byte: b'B',
+            offset: 0,
+        };
+        assert_eq!(Envelope::parse(b"B123"), Err(error));
+    }
+
+    #[test]
+    fn a_status_update_has_the_manuals_layout() {
+        let update = StatusUpdate {
+            written: Lsn::new(0x0102_0304_0506_0708),
+            flushed: Lsn::new(2),
+            applied: Lsn::new(3),
+            sent_at: PgTimestamp::new(-1),
+            reply_requested: true,
+        };
+        let body = update.encode();
+        let expected = [
+            &b"r\x01\x02\x03\x04\x05\x06\x07\x08"[..],
+            b"\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03",
+            b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01",
+        ];
+        assert_eq!(body[..], expected.concat());
+        assert_eq!(
+            StatusUpdate {
+                reply_requested: false,
+                ..update
+            }
+            .encode()[33],
+            0
+        );
+    }
+
+    #[test]
+    fn debug_never_shows_the_message() {
+        let envelope = Envelope::parse(BEGIN).unwrap();
+        assert_eq!(
+            format!("{envelope:?}"),
+            "XLogData(0/1520958, end 0/1520958, 21 bytes)"
+        );
     }
 }

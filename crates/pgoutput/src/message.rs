@@ -38,12 +38,14 @@ pub enum Message<'a> {
     /// Describes a table before its first change, and again when its definition changed.
     Relation(Relation),
     /// Names a data type that is not built in, before a Relation that uses it.
+    ///
+    /// For a domain the server sends the domain's oid with the names of its *base* type.
     Type {
         /// The type in `pg_type`.
         oid: u32,
-        /// Its schema; the wire's empty string has already become `pg_catalog`.
+        /// The schema; the wire's empty string has already become `pg_catalog`.
         namespace: &'a str,
-        /// Its name.
+        /// The name.
         name: &'a str,
     },
     /// A row was inserted.

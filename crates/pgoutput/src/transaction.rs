@@ -391,3 +391,337 @@ fn fits(place: Place, relation: &Relation, tuple: &Tuple<'_>) -> Result<(), Deco
         found,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Column, decode};
+
+    const XID: u32 = 7;
+    const LSN: Lsn = Lsn::new(0x2A);
+
+    fn transaction(final_lsn: u64) -> TransactionId {
+        TransactionId {
+            final_lsn: Lsn::new(final_lsn),
+            commit_time: PgTimestamp::new(1),
+            xid: XID,
+        }
+    }
+
+    fn begin(final_lsn: u64) -> Message<'static> {
+        Message::Begin {
+            final_lsn: Lsn::new(final_lsn),
+            commit_time: PgTimestamp::new(1),
+            xid: XID,
+        }
+    }
+
+    fn commit(commit_lsn: u64, end_lsn: u64) -> Message<'static> {
+        Message::Commit {
+            commit_lsn: Lsn::new(commit_lsn),
+            end_lsn: Lsn::new(end_lsn),
+            commit_time: PgTimestamp::new(1),
+        }
+    }
+
+    fn relation(id: u32, columns: &[&str]) -> Message<'static> {
+        let column = |name: &&str| Column {
+            key: false,
+            name: (*name).to_owned(),
+            type_oid: 25,
+            type_modifier: -1,
+        };
+        Message::Relation(Relation {
+            id,
+            namespace: "public".to_owned(),
+            name: format!("t{id}"),
+            replica_identity: b'd',
+            columns: columns.iter().map(column).collect(),
+        })
+    }
+
+    // All of relation 1 and of a single null column, unless the name says otherwise.
+    fn insert() -> Message<'static> {
+        decode(b"I\0\0\0\x01N\0\x01n").unwrap()
+    }
+
+    fn insert_of_two_columns() -> Message<'static> {
+        decode(b"I\0\0\0\x01N\0\x02nn").unwrap()
+    }
+
+    fn update() -> Message<'static> {
+        decode(b"U\0\0\0\x01K\0\x01nN\0\x01n").unwrap()
+    }
+
+    fn delete() -> Message<'static> {
+        decode(b"D\0\0\0\x01K\0\x01n").unwrap()
+    }
+
+    fn truncate() -> Message<'static> {
+        decode(b"T\0\0\0\x01\0\0\0\0\x01").unwrap()
+    }
+
+    fn origin() -> Message<'static> {
+        Message::Origin {
+            commit_lsn: Lsn::ZERO,
+            name: "o",
+        }
+    }
+
+    fn logical(transactional: bool) -> Message<'static> {
+        Message::Logical {
+            transactional,
+            lsn: Lsn::new(9),
+            prefix: "p",
+            content: b"c",
+        }
+    }
+
+    fn after(messages: impl IntoIterator<Item = Message<'static>>) -> Transactions {
+        let mut transactions = Transactions::new();
+        for message in messages {
+            transactions.handle(LSN, message).unwrap();
+        }
+        transactions
+    }
+
+    #[track_caller]
+    fn refuse(transactions: &mut Transactions, message: Message<'static>, expected: &str) {
+        let was_open = transactions.is_open();
+        let error = transactions.handle(LSN, message).unwrap_err().to_string();
+        assert_eq!(error, expected);
+        assert_eq!(transactions.is_open(), was_open, "an error changes nothing");
+    }
+
+    #[test]
+    fn a_transaction_from_begin_to_commit() {
+        let mut transactions = Transactions::new();
+        assert_eq!(
+            transactions.handle(LSN, begin(80)),
+            Ok(Step::Begin(transaction(80)))
+        );
+        assert!(transactions.is_open());
+        transactions.handle(LSN, relation(1, &["a"])).unwrap();
+        assert!(matches!(
+            transactions.handle(LSN, insert()),
+            Ok(Step::Insert(_))
+        ));
+        let commit = transactions.handle(LSN, commit(80, 90));
+        let expected = Step::Commit {
+            transaction: transaction(80),
+            end_lsn: Lsn::new(90),
+        };
+        assert_eq!(commit, Ok(expected));
+        assert!(!transactions.is_open());
+    }
+
+    #[test]
+    fn rows_are_numbered_over_all_tables_and_anew_per_transaction() {
+        let mut transactions = after([begin(80), relation(1, &["a"]), relation(2, &["a"])]);
+        let other_table = || decode(b"I\0\0\0\x02N\0\x01n").unwrap();
+        let mut index = |message| match transactions.handle(LSN, message) {
+            Ok(Step::Insert(row)) => Some((row.relation.id, row.insert_index)),
+            Ok(_) => None,
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(index(insert()), Some((1, 0)));
+        assert_eq!(index(other_table()), Some((2, 1)));
+        assert_eq!(index(update()), None);
+        assert_eq!(index(insert()), Some((1, 2)));
+        assert_eq!(index(commit(80, 90)), None);
+        assert_eq!(index(begin(180)), None);
+        assert_eq!(index(insert()), Some((1, 0)));
+    }
+
+    #[test]
+    fn a_row_carries_its_position_and_transaction() {
+        let mut transactions = after([begin(80), relation(1, &["a"])]);
+        match transactions.handle(Lsn::new(77), insert()) {
+            Ok(Step::Insert(row)) => {
+                assert_eq!((row.lsn, row.transaction), (Lsn::new(77), transaction(80)));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_relation_described_again_holds_from_there_on() {
+        let mut transactions = after([begin(80), relation(1, &["a"])]);
+        transactions.handle(LSN, insert()).unwrap();
+        transactions.handle(LSN, relation(1, &["a", "b"])).unwrap();
+        match transactions.handle(LSN, insert_of_two_columns()) {
+            Ok(Step::Insert(row)) => assert_eq!(row.relation.column("b"), Some(1)),
+            other => panic!("{other:?}"),
+        }
+        refuse(
+            &mut transactions,
+            insert(),
+            "Insert message at 0/2A breaks the protocol: 1 columns for relation public.t1, which was described with 2",
+        );
+    }
+
+    #[test]
+    fn a_row_belongs_to_its_own_relation_not_to_the_last_described() {
+        let mut transactions = after([begin(80), relation(1, &["a"]), relation(2, &["x", "y"])]);
+        match transactions.handle(LSN, insert()) {
+            Ok(Step::Insert(row)) => assert_eq!(row.relation.id, 1),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn housekeeping_is_ignored() {
+        let mut transactions = after([begin(80), relation(1, &["a"])]);
+        let data_type = Message::Type {
+            oid: 1,
+            namespace: "n",
+            name: "t",
+        };
+        for (message, operation) in [
+            (update(), Operation::Update),
+            (delete(), Operation::Delete),
+            (truncate(), Operation::Truncate),
+            (origin(), Operation::Origin),
+            (data_type, Operation::Type),
+        ] {
+            assert_eq!(
+                transactions.handle(LSN, message),
+                Ok(Step::Ignored(operation))
+            );
+        }
+    }
+
+    #[test]
+    fn logical_messages_inside_and_outside() {
+        let mut transactions = Transactions::new();
+        let step = |transaction| {
+            Ok(Step::Logical {
+                transaction,
+                lsn: Lsn::new(9),
+                prefix: "p",
+                content: b"c",
+            })
+        };
+        assert_eq!(transactions.handle(LSN, logical(false)), step(None));
+        transactions.handle(LSN, begin(80)).unwrap();
+        assert_eq!(
+            transactions.handle(LSN, logical(true)),
+            step(Some(transaction(80)))
+        );
+        assert_eq!(transactions.handle(LSN, logical(false)), step(None));
+        assert!(transactions.is_open());
+    }
+
+    #[test]
+    fn changes_outside_a_transaction_are_refused() {
+        let mut transactions = after([relation(1, &["a"])]);
+        for (message, name) in [
+            (insert(), "Insert"),
+            (update(), "Update"),
+            (delete(), "Delete"),
+            (truncate(), "Truncate"),
+            (origin(), "Origin"),
+            (logical(true), "Message"),
+            (commit(80, 90), "Commit"),
+        ] {
+            let text =
+                format!("{name} message at 0/2A breaks the protocol: no transaction is open");
+            refuse(&mut transactions, message, &text);
+        }
+    }
+
+    #[test]
+    fn changes_of_an_unknown_relation_are_refused() {
+        let mut transactions = after([begin(80), relation(2, &["a"])]);
+        for (message, name) in [
+            (insert(), "Insert"),
+            (update(), "Update"),
+            (delete(), "Delete"),
+            (truncate(), "Truncate"),
+        ] {
+            let text = format!(
+                "{name} message at 0/2A breaks the protocol: relation 1 was never described"
+            );
+            refuse(&mut transactions, message, &text);
+        }
+    }
+
+    #[test]
+    fn tuples_that_do_not_fit_are_refused_also_when_ignored() {
+        let mut transactions = after([begin(80), relation(1, &["a", "b"])]);
+        let two_new = decode(b"U\0\0\0\x01K\0\x01nN\0\x02nn").unwrap();
+        let two_old = decode(b"U\0\0\0\x01O\0\x02nnN\0\x01n").unwrap();
+        for (message, name) in [
+            (insert(), "Insert"),
+            (two_new, "Update"),
+            (two_old, "Update"),
+            (delete(), "Delete"),
+        ] {
+            let text = format!(
+                "{name} message at 0/2A breaks the protocol: 1 columns for relation public.t1, which was described with 2"
+            );
+            refuse(&mut transactions, message, &text);
+        }
+    }
+
+    #[test]
+    fn a_refused_row_is_not_counted() {
+        let mut transactions = after([begin(80), relation(1, &["a"])]);
+        transactions
+            .handle(LSN, insert_of_two_columns())
+            .unwrap_err();
+        match transactions.handle(LSN, insert()) {
+            Ok(Step::Insert(row)) => assert_eq!(row.insert_index, 0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_nested_begin_is_refused() {
+        refuse(
+            &mut after([begin(80)]),
+            begin(90),
+            "Begin message at 0/2A breaks the protocol: the transaction committing at 0/50 is still open",
+        );
+    }
+
+    #[test]
+    fn a_commit_of_something_else_is_refused() {
+        refuse(
+            &mut after([begin(80)]),
+            commit(81, 90),
+            "Commit message at 0/2A breaks the protocol: commit at 0/51 of a transaction announced for 0/50",
+        );
+    }
+
+    #[test]
+    fn a_commit_that_ends_before_it_begins_is_refused() {
+        for end_lsn in [0, 79, 80] {
+            let mut transactions = after([begin(80)]);
+            assert!(matches!(
+                transactions.handle(LSN, commit(80, end_lsn)),
+                Err(DecodeError::Protocol {
+                    violation: Violation::CommitEnd { .. },
+                    ..
+                })
+            ));
+            assert!(transactions.is_open());
+        }
+    }
+
+    #[test]
+    fn reset_forgets_transaction_and_relations() {
+        let mut transactions = after([begin(80), relation(1, &["a"])]);
+        assert_eq!(
+            transactions
+                .relation(1)
+                .map(|relation| relation.columns.len()),
+            Some(1)
+        );
+        transactions.reset();
+        assert!(!transactions.is_open());
+        assert_eq!(transactions.relation(1), None);
+        transactions.handle(LSN, begin(80)).unwrap();
+        assert!(transactions.handle(LSN, insert()).is_err());
+    }
+}
