@@ -1,6 +1,7 @@
 //! Installs what a machine lacks: with apt as root or through sudo, or else it says precisely what to install.
 
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -64,6 +65,20 @@ impl Need {
             ],
         }
     }
+}
+
+/// The user's cache folder for what is fetched or built once a machine, such as Kafka: outside of `target`, so that a
+/// clean build does not fetch it again.
+///
+/// # Errors
+/// The user has no home.
+pub fn cache_dir() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|folder| !folder.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    base.map(|folder| folder.join("posthaste"))
+        .context("neither XDG_CACHE_HOME nor HOME is set")
 }
 
 fn missing_packages(needs: &[Need]) -> Vec<&'static str> {
@@ -154,12 +169,9 @@ fn first_number(text: &str) -> u32 {
         .unwrap_or(0)
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "the user waits for minutes and must know for what"
-)]
+/// The user waits for minutes and must know for what.
 fn announce(text: &str) {
-    eprintln!("xtask: {text}");
+    writeln!(std::io::stderr(), "xtask: {text}").ok();
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::scratch::{Scratch, free_port};
 /// A running Apache Kafka cluster (KRaft; each node is broker and controller) with its data in a scratch folder.
 /// Dropping it stops the nodes and removes the data.
 ///
-/// Nodes are numbered from 1, as their broker ids. Each has a plaintext listener on 127.0.0.1 where everybody may do
+/// Nodes are numbered from 0, and so are their broker ids. Each has a plaintext listener on 127.0.0.1 where everybody may do
 /// everything, and one more for each of [`KafkaOptions::listeners`].
 #[derive(Debug)]
 pub struct Kafka {
@@ -81,7 +81,7 @@ impl Kafka {
         let distribution = ensure_distribution()?;
         let scratch = Scratch::new("kafka")?;
         let mut nodes = Vec::new();
-        for id in 1..=usize::from(options.nodes) {
+        for id in 0..usize::from(options.nodes) {
             nodes.push(Node::new(id, &options.listeners, scratch.path())?);
         }
         let kafka = Self {
@@ -441,14 +441,14 @@ mod tests {
         kafka
             .create_topic("orders", 4, &[("retention.ms", "60000")])
             .unwrap();
-        kafka.stop_node(1).unwrap();
-        kafka.start_node(1).unwrap();
-        kafka.kill_node(1).unwrap();
-        kafka.start_node(1).unwrap();
-        kafka.pause_node(1).unwrap();
-        kafka.resume_node(1).unwrap();
+        kafka.stop_node(0).unwrap();
+        kafka.start_node(0).unwrap();
+        kafka.kill_node(0).unwrap();
+        kafka.start_node(0).unwrap();
+        kafka.pause_node(0).unwrap();
+        kafka.resume_node(0).unwrap();
         assert_eq!(kafka.partitions("orders").unwrap().len(), 4);
-        assert!(kafka.log(1).contains("started"));
+        assert!(kafka.log(0).contains("started"));
     }
 
     #[test]

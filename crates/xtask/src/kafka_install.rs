@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::install::{Need, ensure};
+use crate::install::{Need, cache_dir, ensure};
 use crate::process::{Daemon, Signal, output, wait_for};
 use crate::scratch::{Scratch, free_port};
 
@@ -75,7 +75,8 @@ impl Distribution {
     }
 
     fn is_complete(&self) -> bool {
-        self.archive().exists()
+        let templates = (0..NODES_MAX).all(|id| self.template(id).exists());
+        templates && self.archive().exists()
     }
 
     fn lib(&self) -> PathBuf {
@@ -135,7 +136,7 @@ impl Distribution {
     }
 
     fn format_templates(&self) -> Result<()> {
-        for id in 1..=NODES_MAX {
+        for id in 0..NODES_MAX {
             let scratch = Scratch::new("format")?;
             let partial = self.folder.join("formatted.partial");
             fs::remove_dir_all(&partial).ok();
@@ -156,10 +157,10 @@ impl Distribution {
     fn archive_classes(&self) -> Result<()> {
         let scratch = Scratch::new("classes")?;
         let data = scratch.path().join("data");
-        self.copy_formatted(1, &data)?;
+        self.copy_formatted(0, &data)?;
         let port = free_port()?;
         let file = scratch.path().join("server.properties");
-        fs::write(&file, single_node(1, port, free_port()?, &data)).context("write properties")?;
+        fs::write(&file, single_node(0, port, free_port()?, &data)).context("write properties")?;
         let partial = self.folder.join("classes.partial");
         fs::remove_file(&partial).ok();
         let mut command = self.plain_java(256);
@@ -196,15 +197,6 @@ fn single_node(id: usize, port: u16, controller_port: u16, data: &Path) -> Strin
          listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n\
          log.dirs={data}\n"
     )
-}
-
-fn cache_dir() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .filter(|folder| !folder.is_empty())
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    base.map(|folder| folder.join("posthaste"))
-        .context("neither XDG_CACHE_HOME nor HOME is set")
 }
 
 fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {

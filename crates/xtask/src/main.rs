@@ -1,2 +1,38 @@
-//! xtask
-fn main() {}
+//! `cargo xtask`: the developer commands. Run without one it lists them.
+
+mod commands;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Task::Test(options) => commands::test::run(&options),
+        Task::Tidy => commands::tidy::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::line(&format!("\nerror: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Developer commands of Posthaste.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Runs everything that has to pass before a change may land; installs what is missing.
+    Test(commands::test::Options),
+    /// Checks the house rules that neither the compiler nor clippy can.
+    Tidy,
+}

@@ -126,7 +126,7 @@ impl Daemon {
         }
     }
 
-    /// Sends `signal`, waits up to `grace`, then kills the whole group.
+    /// Sends `signal` to the whole group, waits up to `grace` for the program to end, then kills what is left.
     ///
     /// # Errors
     /// The operating system refuses to signal or to wait.
@@ -135,10 +135,12 @@ impl Daemon {
             return Ok(status);
         }
         // A stopped process takes the signal only once it continues.
-        self.signal(signal)
-            .and_then(|()| self.signal(Signal::CONT))
+        self.signal_group(signal)
+            .and_then(|()| self.signal_group(Signal::CONT))
             .ok();
         if let Ok(status) = self.wait(grace) {
+            // Its children may be slower, or deaf.
+            kill_process_group(self.pid, Signal::KILL).ok();
             return Ok(status);
         }
         self.kill()
@@ -265,5 +267,60 @@ impl Drop for Watchdog {
         // Without `release` the end of the input makes it act; either way it must not stay a zombie.
         drop(self.0.stdin.take());
         self.0.wait().ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_secs(10);
+
+    fn sleeper() -> Command {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        command
+    }
+
+    #[test]
+    fn what_does_not_listen_is_killed() {
+        let mut deaf = Command::new("sh");
+        deaf.args(["-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
+            .stdout(Stdio::piped());
+        let daemon = Daemon::spawn("deaf", &mut deaf).unwrap();
+        let mut ready = [0; 6];
+        let stdout = daemon.state().child.stdout.take();
+        std::io::Read::read_exact(&mut stdout.unwrap(), &mut ready).unwrap();
+        let status = daemon
+            .terminate(Signal::TERM, Duration::from_millis(100))
+            .unwrap();
+        assert!(!status.success());
+        assert!(daemon.signal(Signal::TERM).is_err());
+    }
+
+    #[test]
+    fn the_watchdog_ends_what_its_owner_left_behind() {
+        let mut watchdog = Watchdog::spawn(Signal::TERM).unwrap();
+        let mut orphan = sleeper().process_group(0).spawn().unwrap();
+        watchdog.guard(orphan.id()).unwrap();
+        // The pipe closes without a word, as when the owner is killed.
+        drop(watchdog.0.stdin.take());
+        let status = wait_for("the orphan to end", SHORT, || Ok(orphan.try_wait()?));
+        assert!(!status.unwrap().success());
+    }
+
+    #[test]
+    fn a_relieved_watchdog_harms_nobody() {
+        let mut watchdog = Watchdog::spawn(Signal::TERM).unwrap();
+        let daemon = Daemon::spawn("sleep", &mut sleeper()).unwrap();
+        watchdog.guard(daemon.pid()).unwrap();
+        watchdog.release();
+        assert!(daemon.try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn waiting_ends_at_its_deadline() {
+        let never = wait_for::<()>("what never comes", Duration::ZERO, || Ok(None));
+        assert!(never.unwrap_err().to_string().contains("what never comes"));
     }
 }

@@ -1,0 +1,9 @@
+//! The commands, one a file.
+
+mod run;
+pub(crate) mod test;
+mod test_full;
+pub(crate) mod tidy;
+mod tidy_docs;
+mod tidy_text;
+mod tidy_tree;

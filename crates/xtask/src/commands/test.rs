@@ -1,0 +1,277 @@
+//! `cargo xtask test`: everything that has to pass before a change may land, in one run on a fresh machine.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use xtask::install::{Need, ensure};
+
+use super::run::{Counts, Interrupt, counted, plain};
+use super::test_full::FULL;
+use super::tidy;
+use crate::report;
+
+/// What the user asked for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Also run the parts that may take hours.
+    #[arg(long)]
+    full: bool,
+    /// Run a single part, of the usual ones or the long ones; `--list` names them.
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// List the parts and stop.
+    #[arg(long)]
+    list: bool,
+    /// Given to the test programs of the parts `unit` and `e2e`, for example a test's name.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// One part of the run.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) work: Work,
+}
+
+pub(crate) enum Work {
+    /// Installs what the other parts need.
+    Install,
+    /// The house rules.
+    Tidy,
+    /// A program, its arguments, and whether it is a test run: then its results are counted and it is given the user's
+    /// own arguments.
+    Program(&'static [&'static str]),
+    Tests(&'static [&'static str]),
+    /// A cargo-deny run; the program is built first if it is missing.
+    Licences,
+}
+
+/// Cheap ones first, so that a slip shows at once; the end-to-end tests last, so that their results close the output.
+/// Tests are built once: the lints share no artefacts with them, so everything after is one profile in one folder.
+const USUAL: [Part; 9] = [
+    Part {
+        name: "install",
+        about: "install what is missing",
+        work: Work::Install,
+    },
+    Part {
+        name: "format",
+        about: "rustfmt finds nothing to change",
+        work: Work::Program(&["cargo", "fmt", "--all", "--check"]),
+    },
+    Part {
+        name: "tidy",
+        about: "house rules",
+        work: Work::Tidy,
+    },
+    Part {
+        name: "licences",
+        about: "licences, bans and sources of all dependencies",
+        work: Work::Licences,
+    },
+    Part {
+        name: "lints",
+        about: "clippy without a warning",
+        work: Work::Program(&[
+            "cargo",
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
+    Part {
+        name: "docs",
+        about: "rustdoc without a warning",
+        work: Work::Program(&[
+            "cargo",
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--locked",
+            "--document-private-items",
+        ]),
+    },
+    Part {
+        name: "unit",
+        about: "unit, property and golden tests, and examples in docs",
+        work: Work::Tests(&["cargo", "test", "--locked"]),
+    },
+    Part {
+        name: "build",
+        about: "the connector and the programs that the end-to-end tests run",
+        work: Work::Program(&[
+            "cargo",
+            "build",
+            "--locked",
+            "-p",
+            "posthaste",
+            "-p",
+            "e2e",
+            "--bins",
+        ]),
+    },
+    Part {
+        name: "e2e",
+        about: "end-to-end tests on real servers",
+        work: Work::Tests(&["cargo", "test", "--locked", "-p", "e2e"]),
+    },
+];
+
+/// Runs the parts in order up to the first that fails, and prints times and test results at the end.
+///
+/// # Errors
+/// A part fails, or the user interrupts. Everything started is stopped again.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.list {
+        for part in USUAL.iter().chain(FULL) {
+            report::line(&format!("{:<12} {}", part.name, part.about));
+        }
+        return Ok(());
+    }
+    let parts = selected(options)?;
+    let interrupt = Interrupt::new()?;
+    let mut times = Vec::new();
+    let mut counts = Counts::default();
+    let mut outcome = Ok(());
+    for part in parts {
+        report::line(&format!("\n== {}: {}", part.name, part.about));
+        let start = Instant::now();
+        let result = part.run(&options.arguments, &interrupt, &mut counts);
+        times.push((part.name, start.elapsed()));
+        if let Err(error) = result {
+            outcome = Err(error).with_context(|| format!("part `{}`", part.name));
+            break;
+        }
+    }
+    report_end(&times, counts);
+    outcome
+}
+
+fn selected(options: &Options) -> Result<Vec<&'static Part>> {
+    if let Some(name) = &options.only {
+        let part = USUAL.iter().chain(FULL).find(|part| part.name == *name);
+        return match part {
+            Some(part) => Ok(vec![part]),
+            None => bail!("there is no part `{name}`; `cargo xtask test --list` names them"),
+        };
+    }
+    // The long parts run after the usual ones: what those find is cheaper to find there.
+    let full: &[Part] = if options.full { FULL } else { &[] };
+    Ok(USUAL.iter().chain(full).collect())
+}
+
+/// Says where the time went, and as the last line the sum of all test results.
+fn report_end(times: &[(&str, Duration)], counts: Counts) {
+    report::line("");
+    for (name, time) in times {
+        report::line(&format!("{name:<12} {:>7.1} s", time.as_secs_f64()));
+    }
+    let total: Duration = times.iter().map(|(_, time)| *time).sum();
+    report::line(&format!(
+        "{:<12} {:>7.1} s",
+        "together",
+        total.as_secs_f64()
+    ));
+    if counts != Counts::default() {
+        report::line(&format!(
+            "\n{} passed, {} failed",
+            counts.passed, counts.failed
+        ));
+    }
+}
+
+impl Part {
+    fn run(&self, arguments: &[String], interrupt: &Interrupt, counts: &mut Counts) -> Result<()> {
+        interrupt.check()?;
+        match &self.work {
+            Work::Install => ensure(&[Need::Postgres, Need::Java, Need::Maven, Need::Librdkafka]),
+            Work::Tidy => tidy::run(),
+            Work::Program(words) => plain(&mut program(words)?, interrupt),
+            Work::Tests(words) => {
+                let mut command = program(words)?;
+                if !arguments.is_empty() {
+                    command.arg("--").args(arguments);
+                }
+                counts.add(counted(&mut command, interrupt)?);
+                Ok(())
+            }
+            Work::Licences => licences(interrupt),
+        }
+    }
+}
+
+fn program(words: &[&str]) -> Result<Command> {
+    let (name, arguments) = words.split_first().context("a part without a program")?;
+    let mut command = Command::new(name);
+    command.args(arguments).current_dir(tidy::root());
+    // What xtask's own cargo set for xtask is not meant for the product's builds.
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_"))
+    {
+        command.env_remove(name);
+    }
+    command.env_remove("CARGO_MANIFEST_DIR");
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    Ok(command)
+}
+
+const CARGO_DENY_VERSION: &str = "0.20.2";
+
+/// Its advisories come from a server of their own and change by the day, so they are no part of a repeatable run.
+fn licences(interrupt: &Interrupt) -> Result<()> {
+    let mut command = Command::new(cargo_deny(interrupt)?);
+    command
+        .args(["--locked", "check", "licenses", "bans", "sources"])
+        .current_dir(tidy::root());
+    plain(&mut command, interrupt)
+}
+
+/// Finds the user's own cargo-deny, or builds one beside the other tools in `target`.
+fn cargo_deny(interrupt: &Interrupt) -> Result<PathBuf> {
+    let usable = |program: &PathBuf| Command::new(program).arg("--version").output().is_ok();
+    let installed = PathBuf::from("cargo-deny");
+    if usable(&installed) {
+        return Ok(installed);
+    }
+    let folder = xtask::install::cache_dir()?.join(format!("cargo-deny-{CARGO_DENY_VERSION}"));
+    let built = folder.join("bin/cargo-deny");
+    if !usable(&built) {
+        report::line("building cargo-deny, once");
+        let mut command = program(&["cargo", "install", "cargo-deny", "--locked", "--quiet"])?;
+        command
+            .args(["--version", CARGO_DENY_VERSION, "--root"])
+            .arg(&folder)
+            // It runs for a second here: optimising it would take minutes for nothing.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+        plain(&mut command, interrupt).context("build cargo-deny")?;
+    }
+    Ok(built)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_names_are_unique() {
+        let mut names: Vec<_> = USUAL.iter().chain(FULL).map(|part| part.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn the_end_to_end_tests_close_the_usual_run() {
+        assert_eq!(USUAL.last().map(|part| part.name), Some("e2e"));
+    }
+}
