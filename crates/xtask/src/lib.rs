@@ -9,6 +9,7 @@ pub mod install;
 pub mod kafka;
 mod kafka_install;
 mod kafka_wire;
+pub mod migrations;
 pub mod postgres;
 pub mod process;
 pub mod scratch;
