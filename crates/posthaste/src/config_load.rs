@@ -1,0 +1,211 @@
+//! From a request to a complete, checked document, and from there to typed values.
+
+use std::ffi::OsStr;
+
+use serde::de::DeserializeOwned;
+
+use crate::codes::{Code, Problem};
+use crate::config::{Config, Pipeline, Request};
+use crate::config_check::check_tables;
+use crate::config_conflict::settle;
+use crate::config_file::{Format, read};
+use crate::config_layout::Document;
+use crate::config_overlay::{apply_environment, apply_flag, apply_set};
+use crate::config_reference::{KEYS, Key, PIPELINE_TABLES, PROCESS_TABLES, Preset, key};
+use crate::config_secret::read_secret_file;
+use crate::config_tree::{Node, Origin, Table, Value, find, put, table_to_toml};
+
+/// File, environment, `--set`, options: laid over each other, checked, and completed with the defaults.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn document(request: &Request) -> Result<Document, Problem> {
+    let format = Format::choose(&request.file, request.format.as_deref())?;
+    let mut document = Document::new(read(&request.file, format)?)?;
+    apply_environment(&mut document, &request.environment)?;
+    for (at, argument) in request.set.iter().enumerate() {
+        apply_set(&mut document, argument, at + 1)?;
+    }
+    let flags = [
+        ("format", &request.log_format, "--log-format"),
+        ("level", &request.log_level, "--log-level"),
+    ];
+    for (name, value, flag) in flags {
+        if let Some(value) = value {
+            apply_flag(&mut document, "log", name, value, flag);
+        }
+    }
+    check_tables(&mut document.pipeline, &PIPELINE_TABLES)?;
+    check_tables(&mut document.process, &PROCESS_TABLES)?;
+    complete(&mut document, request)?;
+    Ok(document)
+}
+
+/// The values of a completed document.
+///
+/// # Errors
+/// A value that only shows to be wrong when it is used, such as a log level.
+pub(crate) fn typed(document: &Document) -> Result<Config, Problem> {
+    let mut pipeline = Pipeline {
+        name: document.name.clone(),
+        source: section(&document.pipeline, "source")?,
+        router: section(&document.pipeline, "router")?,
+        kafka: section(&document.pipeline, "kafka")?,
+        retry: section(&document.pipeline, "retry")?,
+    };
+    pipeline.router.tables.clone_from(&pipeline.source.tables);
+    Ok(Config {
+        pipelines: vec![pipeline],
+        http: section(&document.process, "http")?,
+        state: section(&document.process, "state")?,
+        log: section(&document.process, "log")?,
+    })
+}
+
+/// Puts the content of `password_file` and `properties_files` where the values themselves would stand.
+///
+/// # Errors
+/// A file that cannot be used.
+pub(crate) fn read_secret_files(config: &mut Config) -> Result<(), Problem> {
+    for pipeline in &mut config.pipelines {
+        if let Some(path) = &pipeline.source.password_file {
+            pipeline.source.password = Some(read_secret_file("source.password_file", path)?);
+        }
+        for (property, path) in &pipeline.kafka.properties_files {
+            let secret = read_secret_file(&format!("kafka.properties_files.{property}"), path)?;
+            pipeline.kafka.properties.insert(property, secret.reveal());
+        }
+    }
+    Ok(())
+}
+
+/// Fills in what nobody wrote, and refuses what has to be written.
+fn complete(document: &mut Document, request: &Request) -> Result<(), Problem> {
+    // Two ways of writing are settled first: a default must not stand against what was written.
+    settle(&mut document.pipeline)?;
+    for entry in KEYS {
+        let tree = if PIPELINE_TABLES.contains(&entry.table) {
+            &mut document.pipeline
+        } else {
+            &mut document.process
+        };
+        if find(tree, &[entry.table, entry.name]).is_some() {
+            continue;
+        }
+        match entry.preset {
+            Preset::Required => return Err(missing(entry)),
+            Preset::Value(text) => {
+                let value = text.parse::<toml::Value>().map_err(|_| {
+                    Problem::new(Code::Unexpected, entry.path()).found("a default that is not TOML")
+                })?;
+                put(
+                    tree,
+                    &[entry.table, entry.name],
+                    Node::from_toml(value, &Origin::Preset),
+                );
+            }
+            Preset::Absent(_) | Preset::Computed(_) => {}
+        }
+    }
+    // Defaults may stand against what was written too: a first wait above the default for the longest one.
+    settle(&mut document.pipeline)?;
+    complete_computed(document, request);
+    require_server(document, request)
+}
+
+fn complete_computed(document: &mut Document, request: &Request) {
+    if find(&document.pipeline, &["kafka", "client_id"]).is_none() {
+        let client_id = format!("posthaste-{}", document.name);
+        put(
+            &mut document.pipeline,
+            &["kafka", "client_id"],
+            Node::preset(Value::Text(client_id)),
+        );
+    }
+    if find(&document.process, &["state", "directory"]).is_none() {
+        // Every table appears once at least, or serde would miss it.
+        document
+            .process
+            .entry("state".to_owned())
+            .or_insert_with(|| Node::preset(Value::Table(Table::new())));
+        // systemd gives a list with colons if the unit names several folders.
+        let folders = variable(request, "STATE_DIRECTORY").and_then(|folders| folders.to_str());
+        if let Some(folder) = folders
+            .and_then(|folders| folders.split(':').next())
+            .filter(|folder| !folder.is_empty())
+        {
+            let node = Node {
+                value: Value::Text(folder.to_owned()),
+                origin: Origin::Environment("STATE_DIRECTORY".to_owned()),
+            };
+            put(&mut document.process, &["state", "directory"], node);
+        }
+    }
+}
+
+/// libpq would try a unix socket without being told anything; a service that was told nothing has been misconfigured.
+fn require_server(document: &Document, request: &Request) -> Result<(), Problem> {
+    let written = ["url", "host"]
+        .iter()
+        .any(|name| find(&document.pipeline, &["source", name]).is_some());
+    let in_environment = ["PGHOST", "PGHOSTADDR"]
+        .iter()
+        .any(|name| variable(request, name).is_some());
+    if written || in_environment {
+        return Ok(());
+    }
+    Err(key("source", "url").map_or_else(
+        || Problem::new(Code::ConfigKeyMissing, "source.url"),
+        missing,
+    ))
+}
+
+fn variable<'a>(request: &'a Request, name: &str) -> Option<&'a OsStr> {
+    request
+        .environment
+        .iter()
+        .find(|(key, value)| key == name && !value.is_empty())
+        .map(|(_, value)| value.as_os_str())
+}
+
+fn missing(entry: &Key) -> Problem {
+    Problem::new(Code::ConfigKeyMissing, entry.path())
+        .found(format!(
+            "neither the key, nor {}, nor --set {}",
+            entry.environment_name(),
+            entry.path()
+        ))
+        .needed(format!(
+            "{} ({})",
+            entry.kind.needed(),
+            entry.meaning.trim_end_matches('.')
+        ))
+        .fix(format!(
+            "write below [{}]: {} = {}",
+            entry.table,
+            entry.name,
+            entry.kind.example()
+        ))
+}
+
+/// Hands one table to serde. What is wrong here was not caught by the check, so the message names the key and shows no value.
+fn section<T: DeserializeOwned>(tree: &Table, name: &str) -> Result<T, Problem> {
+    let table = tree
+        .get(name)
+        .and_then(Node::as_table)
+        .map(table_to_toml)
+        .unwrap_or_default();
+    serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
+        let path = format!("{name}.{}", error.path());
+        let needed = error
+            .path()
+            .iter()
+            .next()
+            .and_then(|segment| key(name, &segment.to_string()))
+            .map(|key| key.kind.needed());
+        Problem::new(Code::ConfigValue, path)
+            .found("a value that cannot be used")
+            .needed(needed.unwrap_or_default())
+            .fix("correct it; docs/configuration.md describes every key")
+    })
+}
