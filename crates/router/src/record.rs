@@ -47,7 +47,8 @@ impl RecordBuffer {
     }
 
     /// Forgets all records. Keeps the memory for the next batch, but at most 1 MiB of it: one huge record must not
-    /// be paid for until the process ends.
+    /// be paid for until the process ends. So batches of up to 512 KiB reuse what they have, and larger ones
+    /// allocate anew each time.
     pub fn clear(&mut self) {
         self.names.clear();
         self.values.clear();
