@@ -31,6 +31,14 @@
 //! assert_eq!(tracker.confirmed().as_lsn(), Lsn::new(0x28));
 //! ```
 
+mod batch;
+mod error;
+mod producer;
+mod publisher;
 mod tracker;
 
+pub use batch::{Batch, Entry};
+pub use error::{Failure, PublishError};
+pub use producer::{Delivery, EnqueueError, Producer};
+pub use publisher::{Accepted, Limits, Polled, Publisher};
 pub use tracker::{Ack, Confirmed, Ticket, Tracker};

@@ -1,0 +1,70 @@
+//! Stage 6 of 9, its input: a batch, the stretch of the stream that the reader hands to the publisher.
+
+use pgoutput::{Lsn, TransactionId};
+use router::RecordBuffer;
+
+/// A stretch of the stream in stream order. Cleared and reused, so that an event costs no allocation.
+///
+/// Invariant: there are as many [`Entry::Record`]s as `records`, and the n-th stands for the n-th. A transaction may
+/// begin in one batch and end in a later one.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// What is to be sent.
+    pub records: RecordBuffer,
+    /// What the stream said, in its order.
+    pub entries: Vec<Entry>,
+    pub(crate) cursor: Cursor,
+}
+
+impl Batch {
+    /// An empty batch; allocates nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the content and keeps the memory.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.entries.clear();
+        self.entries.shrink_to(RETAINED_ENTRIES_MAX);
+        self.cursor = Cursor::default();
+    }
+
+    /// Whether it says nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// One thing the stream said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// A transaction begins.
+    Begin(TransactionId),
+    /// The next of the batch's records; also possible outside a transaction.
+    Record,
+    /// The transaction ended here.
+    Commit {
+        /// Where its commit record ends: the place where the position may stand.
+        end_lsn: Lsn,
+    },
+    /// A keepalive outside a transaction: the server has sent everything before this place.
+    Idle {
+        /// That place.
+        wal_end: Lsn,
+    },
+}
+
+/// How much of a batch the publisher has taken.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub(crate) entry: usize,
+    pub(crate) record: usize,
+    /// The attempt that began to take it; a batch is never finished in another one.
+    pub(crate) attempt: Option<u64>,
+}
+
+/// What [`Batch::clear`] keeps of the list of entries.
+const RETAINED_ENTRIES_MAX: usize = 16_384;
