@@ -33,12 +33,19 @@
 
 mod batch;
 mod error;
+mod kafka;
+mod kafka_context;
+mod kafka_options;
+mod kafka_properties;
 mod producer;
 mod publisher;
 mod tracker;
 
 pub use batch::{Batch, Entry};
-pub use error::{Failure, PublishError};
+pub use error::{Failure, KafkaConfigError, PublishError};
+pub use kafka::{BrokerProbe, KafkaProducer};
+pub use kafka_options::KafkaConfig;
+pub use kafka_properties::is_secret_property;
 pub use producer::{Delivery, EnqueueError, Producer};
 pub use publisher::{Accepted, Limits, Polled, Publisher};
 pub use tracker::{Ack, Confirmed, Ticket, Tracker};

@@ -1,0 +1,305 @@
+//! Stage 7 of 9, the real thing: the producer over librdkafka.
+//!
+//! Three facts of its binding shape this file. Polling with a time-out always waits the whole of it; polling with
+//! none serves exactly one event; and delivery callbacks run inside the poll, on our own thread. So one thread owns
+//! the client, polls without waiting until nothing more comes, and waits elsewhere.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::config::ClientConfig;
+use rdkafka::error::KafkaError;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::types::RDKafkaErrorCode as Code;
+use router::Record;
+
+use crate::error::{Failure, KafkaConfigError, PublishError};
+use crate::kafka_context::{Context, ID_HEADER, Outcome, event_id_text};
+use crate::kafka_options::{KafkaConfig, config_error};
+use crate::producer::{Delivery, EnqueueError, Producer};
+use crate::tracker::Ticket;
+
+/// An idempotent producer that waits for all in-sync replicas and stops for good at the first record refused.
+///
+/// Owned by one thread. Dropping it drops what is not delivered, and may take up to half a second.
+pub struct KafkaProducer {
+    options: ClientConfig,
+    client: Arc<Client>,
+    shared: Arc<Shared>,
+    /// Outcomes being handed over; empty between two polls.
+    handing: Vec<Outcome>,
+    in_flight: usize,
+    /// Why the last attempt to replace the client failed.
+    broken: Option<PublishError>,
+}
+
+type Client = BaseProducer<Context>;
+
+impl KafkaProducer {
+    /// Makes a client. It connects by itself, in the background; whether anybody is there, a
+    /// [`probe`](Self::probe) tells. Make it early: before its first record it needs half a second for its
+    /// producer id.
+    ///
+    /// # Errors
+    ///
+    /// See [`KafkaConfigError`]; all of them need a changed configuration.
+    pub fn new(config: &KafkaConfig) -> Result<Self, KafkaConfigError> {
+        let options = config.client_config()?;
+        let client = create(&options)?;
+        Ok(Self {
+            options,
+            shared: Arc::new(Shared {
+                client: Mutex::new(Arc::clone(&client)),
+                topic: OnceLock::new(),
+            }),
+            client,
+            handing: Vec::new(),
+            in_flight: 0,
+            broken: None,
+        })
+    }
+
+    /// A handle that asks, from any other thread, whether a broker answers.
+    #[must_use]
+    pub fn probe(&self) -> BrokerProbe {
+        BrokerProbe(Arc::clone(&self.shared))
+    }
+
+    fn context(&self) -> &Context {
+        self.client.client().context()
+    }
+
+    /// Serves events until none is left, and hands over what they brought.
+    fn drain(&mut self, on_delivery: &mut dyn FnMut(Delivery)) -> usize {
+        for _ in 0..EVENTS_PER_DRAIN_MAX {
+            let before = self.context().events();
+            self.client.poll(Duration::ZERO);
+            if self.context().events() == before {
+                break;
+            }
+        }
+        self.client
+            .client()
+            .context()
+            .swap_outcomes(&mut self.handing);
+        let handed = self.handing.len();
+        self.in_flight = self.in_flight.saturating_sub(handed);
+        for Outcome { opaque, failure } in self.handing.drain(..) {
+            on_delivery(Delivery {
+                ticket: Ticket::from_opaque(opaque),
+                result: failure.map_or(Ok(()), |failure| Err(PublishError::classify(*failure))),
+            });
+        }
+        handed
+    }
+
+    fn refusal(&self, error: &KafkaError, ticket: Ticket, record: &Record<'_>) -> EnqueueError {
+        let code = match error {
+            // A zero byte in the topic's name.
+            KafkaError::Nul(_) => Code::InvalidTopic,
+            other => other.rdkafka_error_code().unwrap_or(Code::Fail),
+        };
+        match code {
+            Code::QueueFull => EnqueueError::Full(ticket),
+            Code::Fatal => {
+                let error = self.fatal_error();
+                let error = error.unwrap_or_else(|| PublishError::classify(Failure::new(code)));
+                EnqueueError::Refused { ticket, error }
+            }
+            _ => refuse(code, ticket, record),
+        }
+    }
+}
+
+impl Producer for KafkaProducer {
+    fn try_enqueue(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), EnqueueError> {
+        // librdkafka reads -1 as "any partition" and does not check other negative numbers.
+        if record.partition.is_some_and(|partition| partition < 0) {
+            return Err(refuse(Code::UnknownPartition, ticket, record));
+        }
+        let message = BaseRecord::<[u8], [u8], usize> {
+            topic: record.topic,
+            partition: record.partition,
+            payload: record.payload,
+            key: record.key,
+            timestamp: record.timestamp_ms,
+            headers: headers(record),
+            delivery_opaque: ticket.into_opaque(),
+        };
+        match self.client.send(message) {
+            Ok(()) => {
+                self.in_flight += 1;
+                self.shared.topic.get_or_init(|| record.topic.to_owned());
+                Ok(())
+            }
+            Err((error, message)) => {
+                let ticket = Ticket::from_opaque(message.delivery_opaque);
+                Err(self.refusal(&error, ticket, record))
+            }
+        }
+    }
+
+    fn poll(&mut self, timeout: Duration, on_delivery: &mut dyn FnMut(Delivery)) {
+        let deadline = (!timeout.is_zero()).then(|| Instant::now() + timeout);
+        loop {
+            let handed = self.drain(on_delivery);
+            let left = deadline.map_or(Duration::ZERO, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if handed > 0 || left.is_zero() {
+                return;
+            }
+            self.client.poll(left.min(POLL_STEP));
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Replaces the client by a new one. Nothing less will do: a purged idempotent producer no longer agrees with
+    /// the brokers on sequence numbers, and one that saw a topic missing goes on refusing it.
+    fn purge(&mut self) {
+        match create(&self.options) {
+            Ok(client) => {
+                self.broken = None;
+                *self.shared.lock() = Arc::clone(&client);
+                self.client = client;
+            }
+            Err(error) => {
+                let mut failure = Failure::new(Code::Fail);
+                failure.detail = Some(error.to_string().into());
+                self.broken = Some(PublishError::classify(failure));
+            }
+        }
+        self.handing.clear();
+        self.in_flight = 0;
+    }
+
+    fn fatal_error(&self) -> Option<PublishError> {
+        if self.broken.is_some() {
+            return self.broken.clone();
+        }
+        let (code, detail) = self.client.client().fatal_error()?;
+        let mut failure = Failure::new(code);
+        failure.detail = Some(detail.into());
+        Some(match PublishError::classify(failure) {
+            // Whatever the code: this client is at its end.
+            PublishError::Retriable(failure) => PublishError::Fatal(failure),
+            other => other,
+        })
+    }
+
+    fn brokers_up(&self) -> bool {
+        self.context().brokers_up()
+    }
+
+    fn broker_error(&self) -> Option<PublishError> {
+        self.context().trouble()
+    }
+}
+
+impl fmt::Debug for KafkaProducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaProducer")
+            .field("in_flight", &self.in_flight)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks whether a broker answers. Blocks, so it is for a thread of its own; follows its producer through
+/// replacements of the client.
+#[derive(Clone)]
+pub struct BrokerProbe(Arc<Shared>);
+
+impl BrokerProbe {
+    /// Waits at most `timeout` for an answer of any broker, and tells the producer's
+    /// [`brokers_up`](Producer::brokers_up).
+    ///
+    /// # Errors
+    ///
+    /// Nobody answered: the reason that is known.
+    pub fn reachable(&self, timeout: Duration) -> Result<(), PublishError> {
+        let client = Arc::clone(&self.0.lock());
+        // Asking for all topics is costly in a large cluster, so once one is known, it is asked for alone.
+        let topic = self.0.topic.get().map(String::as_str);
+        let context = client.client().context();
+        match client.client().fetch_metadata(topic, timeout) {
+            Ok(_) => {
+                context.note_contact();
+                Ok(())
+            }
+            Err(error) => {
+                let code = error.rdkafka_error_code().unwrap_or(Code::Fail);
+                let error = PublishError::classify(Failure::new(code));
+                context.note_silence(error.clone());
+                Err(context.trouble().unwrap_or(error))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for BrokerProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BrokerProbe").finish()
+    }
+}
+
+/// What a producer and its probes have in common.
+struct Shared {
+    client: Mutex<Arc<Client>>,
+    /// A topic that records were sent to.
+    topic: OnceLock<String>,
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn create(options: &ClientConfig) -> Result<Arc<Client>, KafkaConfigError> {
+    let client = options.create_with_context(Context::new());
+    client.map(Arc::new).map_err(config_error)
+}
+
+fn headers(record: &Record<'_>) -> Option<OwnedHeaders> {
+    if record.header_count() == 0 {
+        return None;
+    }
+    let headers = OwnedHeaders::new_with_capacity(record.header_count());
+    let headers = record.headers().fold(headers, |headers, (key, value)| {
+        headers.insert(Header { key, value })
+    });
+    Some(headers)
+}
+
+/// A record that our own client does not take.
+fn refuse(code: Code, ticket: Ticket, record: &Record<'_>) -> EnqueueError {
+    let failure = Failure {
+        code,
+        refused_locally: true,
+        topic: Some(record.topic.into()),
+        event_id: record
+            .headers()
+            .find(|(name, _)| *name == ID_HEADER)
+            .and_then(|(_, value)| value)
+            .map(event_id_text),
+        size_bytes: Some(record.byte_len().saturating_sub(record.topic.len()) as u64),
+        ticket: Some(ticket.number()),
+        detail: None,
+    };
+    EnqueueError::Refused {
+        ticket,
+        error: PublishError::classify(failure),
+    }
+}
+
+/// Events served in a row before what they brought is handed over.
+const EVENTS_PER_DRAIN_MAX: usize = 256;
+
+/// How long one poll of the client sleeps: it does not wake up for what comes meanwhile.
+const POLL_STEP: Duration = Duration::from_millis(1);

@@ -1,0 +1,270 @@
+//! What librdkafka tells us, put where the publishing thread finds it: deliveries, the state of the brokers, its log.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::producer::{DeliveryResult, ProducerContext};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use crate::error::{Failure, PublishError};
+
+/// The receiving end of librdkafka's events. All of them are served by the thread that polls, so the locks are
+/// never waited for; they are there because the interface may be called from any thread.
+#[derive(Debug)]
+pub(crate) struct Context {
+    outcomes: Mutex<Vec<Outcome>>,
+    /// Events served so far: tells the poller whether one more poll brought anything.
+    events: AtomicU64,
+    brokers_up: AtomicBool,
+    trouble: Mutex<Option<PublishError>>,
+    log_limit: Mutex<LogLimit>,
+}
+
+/// What became of one message.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) opaque: usize,
+    pub(crate) failure: Option<Box<Failure>>,
+}
+
+impl Context {
+    pub(crate) fn new() -> Self {
+        Self {
+            outcomes: Mutex::new(Vec::new()),
+            events: AtomicU64::new(0),
+            brokers_up: AtomicBool::new(false),
+            trouble: Mutex::new(None),
+            log_limit: Mutex::new(LogLimit::default()),
+        }
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    /// Exchanges the outcomes collected so far for an empty list, so that both keep their memory.
+    pub(crate) fn swap_outcomes(&self, empty: &mut Vec<Outcome>) {
+        debug_assert!(empty.is_empty());
+        std::mem::swap(&mut *lock(&self.outcomes), empty);
+    }
+
+    pub(crate) fn brokers_up(&self) -> bool {
+        self.brokers_up.load(Ordering::Relaxed)
+    }
+
+    /// A broker answered.
+    pub(crate) fn note_contact(&self) {
+        if !self.brokers_up() {
+            self.brokers_up.store(true, Ordering::Relaxed);
+            *lock(&self.trouble) = None;
+        }
+    }
+
+    /// No broker answered.
+    pub(crate) fn note_silence(&self, trouble: PublishError) {
+        self.brokers_up.store(false, Ordering::Relaxed);
+        lock(&self.trouble).get_or_insert(trouble);
+    }
+
+    /// Why no broker is connected.
+    pub(crate) fn trouble(&self) -> Option<PublishError> {
+        if self.brokers_up() {
+            return None;
+        }
+        lock(&self.trouble).clone()
+    }
+
+    fn count_event(&self) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
+        self.count_event();
+        let failure = match result {
+            Ok(_) => {
+                self.note_contact();
+                None
+            }
+            Err((error, message)) => Some(Box::new(describe(error, message, opaque))),
+        };
+        lock(&self.outcomes).push(Outcome { opaque, failure });
+    }
+}
+
+impl ClientContext for Context {
+    /// Problems of connections. Each broker repeats them for as long as they last, so they make a state, not a line
+    /// in the log: the pipeline says once that the brokers are lost, and why.
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.count_event();
+        let Some(code) = error.rdkafka_error_code() else {
+            return;
+        };
+        tracing::debug!(target: "kafka", code = ?code, "{reason}");
+        let mut failure = Failure::new(code);
+        failure.detail = Some(reason.into());
+        let trouble = PublishError::classify(failure);
+        match code {
+            // Told by `fatal_error`, with the true code.
+            Code::Fatal => {}
+            // The sum of troubles told before, which say more.
+            Code::AllBrokersDown => self.note_silence(trouble),
+            _ => *lock(&self.trouble) = Some(trouble),
+        }
+    }
+
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.count_event();
+        let notable = level as i32 <= RDKafkaLogLevel::Warning as i32;
+        if notable && let Some(suppressed) = lock(&self.log_limit).admit(Instant::now()) {
+            tracing::warn!(target: "kafka", facility, suppressed, "{message}");
+        } else {
+            tracing::debug!(target: "kafka", facility, "{message}");
+        }
+    }
+
+    /// Off by default; passed on unread for those who switch them on.
+    fn stats_raw(&self, statistics: &[u8]) {
+        self.count_event();
+        tracing::debug!(target: "kafka", "{}", String::from_utf8_lossy(statistics));
+    }
+}
+
+/// One warning a minute, whatever the number of brokers and attempts; the others are still there at debug level.
+#[derive(Debug, Default)]
+struct LogLimit {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+impl LogLimit {
+    /// The number of lines held back since the last one, if this one may pass.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        let passes = self
+            .last
+            .is_none_or(|last| now.duration_since(last) >= WARNING_GAP);
+        if passes {
+            self.last = Some(now);
+            Some(std::mem::take(&mut self.suppressed))
+        } else {
+            self.suppressed += 1;
+            None
+        }
+    }
+}
+
+fn describe(error: &KafkaError, message: &BorrowedMessage<'_>, opaque: usize) -> Failure {
+    let mut failure = Failure::new(error.rdkafka_error_code().unwrap_or(Code::Fail));
+    failure.ticket = Some(opaque as u64);
+    failure.topic = Some(message.topic().into());
+    let headers = message.headers();
+    let header_bytes: usize = headers
+        .iter()
+        .flat_map(|headers| headers.iter())
+        .map(|header| header.key.len() + header.value.map_or(0, <[u8]>::len))
+        .sum();
+    failure.size_bytes = Some((message.key_len() + message.payload_len() + header_bytes) as u64);
+    failure.event_id = headers
+        .iter()
+        .flat_map(|headers| headers.iter())
+        .find(|header| header.key == ID_HEADER)
+        .and_then(|header| header.value)
+        .map(event_id_text);
+    failure
+}
+
+/// The id of an event as it may stand in a message: text, and not much of it.
+pub(crate) fn event_id_text(id: &[u8]) -> Box<str> {
+    let shown = id.get(..EVENT_ID_BYTES_MAX).unwrap_or(id);
+    String::from_utf8_lossy(shown).into()
+}
+
+/// A panic while one of these is held leaves nothing half-done, so a poisoned lock is as good as any.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The header in which every event carries its id.
+pub(crate) const ID_HEADER: &str = "id";
+
+const EVENT_ID_BYTES_MAX: usize = 128;
+
+const WARNING_GAP: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn global(code: Code) -> KafkaError {
+        KafkaError::Global(code)
+    }
+
+    #[test]
+    fn warnings_pass_once_a_minute_and_are_counted() {
+        let mut limit = LogLimit::default();
+        let start = Instant::now();
+        assert_eq!(limit.admit(start), Some(0));
+        assert_eq!(limit.admit(start + Duration::from_secs(1)), None);
+        assert_eq!(limit.admit(start + Duration::from_secs(59)), None);
+        assert_eq!(limit.admit(start + WARNING_GAP), Some(2));
+        assert_eq!(limit.admit(start + WARNING_GAP * 2), Some(0));
+    }
+
+    #[test]
+    fn brokers_are_down_before_the_first_contact() {
+        let context = Context::new();
+        assert!(!context.brokers_up());
+        assert!(context.trouble().is_none());
+        context.note_contact();
+        assert!(context.brokers_up());
+    }
+
+    #[test]
+    fn the_reason_for_an_outage_is_the_trouble_before_it() {
+        let context = Context::new();
+        context.note_contact();
+        context.error(global(Code::Authentication), "no such user");
+        assert!(context.brokers_up(), "one broker's trouble is no outage");
+        context.error(global(Code::AllBrokersDown), "1/1 brokers are down");
+        assert!(!context.brokers_up());
+        let trouble = context.trouble().expect("known");
+        assert!(matches!(trouble, PublishError::Permanent(_)));
+        assert_eq!(
+            trouble.failure().to_string(),
+            "_AUTHENTICATION: no such user"
+        );
+    }
+
+    #[test]
+    fn contact_ends_the_trouble() {
+        let context = Context::new();
+        context.error(global(Code::AllBrokersDown), "1/1 brokers are down");
+        assert!(context.trouble().is_some());
+        context.note_contact();
+        assert!(context.trouble().is_none());
+        context.error(global(Code::AllBrokersDown), "again");
+        assert_eq!(
+            context
+                .trouble()
+                .expect("known")
+                .failure()
+                .detail
+                .as_deref(),
+            Some("again")
+        );
+    }
+
+    #[test]
+    fn a_long_event_id_is_cut() {
+        assert_eq!(&*event_id_text(b"77"), "77");
+        assert_eq!(event_id_text(&[b'x'; 1_000]).len(), EVENT_ID_BYTES_MAX);
+    }
+}
