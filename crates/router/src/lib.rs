@@ -22,7 +22,8 @@
 //! *Text* is PostgreSQL's own form of any type under the settings that the session pins (`DateStyle ISO`,
 //! `TimeZone UTC`, `extra_float_digits 3`): `0044-03-15 BC`, `("a,b",3)`, `x    ` for a `char(5)`. Only bytea is not
 //! sent as its text, since that stands for other bytes: key, value and headers (`id` too) of bytea and of domains
-//! over it are the raw bytes.
+//! over it are the raw bytes. Domains are known from the stream's own Type messages ([`Router::handle_type`]) and from
+//! the catalog ([`Router::set_base_types`]).
 //!
 //! Columns are found by name in each Relation message, and a row is read by the plan of *its* relation id: tables
 //! may change in mid-transaction, and partitions may order their columns differently. A mapped column that a
@@ -36,7 +37,7 @@
 //! # Example
 //!
 //! ```
-//! use pgoutput::{Envelope, Step, Transactions, decode};
+//! use pgoutput::{Envelope, Message, Step, Transactions, decode};
 //! use router::{RecordBuffer, Router, RouterConfig};
 //!
 //! # let at = b"w\0\0\0\0\0\0\0\x2A\0\0\0\0\0\0\0\x2A\0\0\0\0\0\0\0\0";
@@ -60,7 +61,11 @@
 //! // `frames` is what the server sent: Begin, Relation, Insert.
 //! for frame in &frames {
 //!     let Envelope::XLogData { start_lsn, message, .. } = Envelope::parse(frame)? else { continue };
-//!     match transactions.handle(start_lsn, decode(message)?)? {
+//!     let message = decode(message)?;
+//!     if let Message::Type { oid, namespace, name } = message {
+//!         router.handle_type(oid, namespace, name);
+//!     }
+//!     match transactions.handle(start_lsn, message)? {
 //!         Step::Relation(relation) => router.handle_relation(relation),
 //!         Step::Insert(row) => assert!(router.route(&row, &mut records)?),
 //!         Step::Begin(_) | Step::Commit { .. } | Step::Ignored(_) | Step::Logical { .. } => {}

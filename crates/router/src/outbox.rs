@@ -183,13 +183,6 @@ impl Plan {
         }
     }
 
-    pub(crate) fn type_oids(&self) -> impl Iterator<Item = u32> {
-        self.located
-            .iter()
-            .flatten()
-            .map(|located| located.type_oid)
-    }
-
     /// Finds the mapped columns in `tuple`, which must be of this plan's relation.
     ///
     /// # Errors
@@ -248,7 +241,7 @@ fn steps(located: &[Option<Located>]) -> Vec<(usize, Slot)> {
     in_order
 }
 
-/// Follows domains to the type they are made of. A type that maps to itself is known to be no domain.
+/// Follows domains to the type they are made of.
 fn is_bytea(type_oid: u32, base_types: &HashMap<u32, u32>) -> bool {
     let mut oid = type_oid;
     for _ in 0..DOMAIN_DEPTH_MAX {
@@ -261,7 +254,7 @@ fn is_bytea(type_oid: u32, base_types: &HashMap<u32, u32>) -> bool {
 }
 
 /// Type oids of `pg_type.dat` never change.
-const BYTEA_OID: u32 = 17;
+pub(crate) const BYTEA_OID: u32 = 17;
 
 /// Ends the search should the map ever hold a circle, which no catalog does.
 const DOMAIN_DEPTH_MAX: usize = 64;

@@ -10,7 +10,7 @@ use pgoutput::{Relation, Row};
 use crate::bytea;
 use crate::config::{RouterConfig, TimestampSource};
 use crate::error::{RouteError, RouterConfigError, RowPosition, ValueProblem, cut};
-use crate::outbox::{Fault, Field, Fields, Mapping, Plan, Slot};
+use crate::outbox::{BYTEA_OID, Fault, Field, Fields, Mapping, Plan, Slot};
 use crate::record::{Place, RecordBuffer, RecordBuilder};
 use crate::table::TableName;
 use crate::template::{TopicTemplate, check_topic};
@@ -52,12 +52,24 @@ impl Router {
         })
     }
 
-    /// Says which types are domains: domain oid to base oid (`typbasetype`). Without it the bytes of a domain over
-    /// bytea would be sent as hex digits. A type that is no domain may map to itself, which makes it known.
+    /// Says which types are domains, as the catalog has them before the stream: domain oid to base oid
+    /// (`typbasetype`). Without it, and without [`handle_type`](Self::handle_type), the bytes of a domain over bytea
+    /// would be sent as hex digits.
     pub fn set_base_types(&mut self, base_types: HashMap<u32, u32>) {
         self.base_types = base_types;
         for plan in &mut self.plans {
             plan.set_base_types(&self.base_types);
+        }
+    }
+
+    /// Takes note of a Type message, which comes before the Relation message that uses the type. Of a domain the
+    /// server names the type it is made of (`logicalrep_write_typ`), so that a domain made, or dropped, since the
+    /// catalog was read is known too: the stream has the last word.
+    pub fn handle_type(&mut self, oid: u32, namespace: &str, name: &str) {
+        if (namespace, name) == ("pg_catalog", "bytea") {
+            self.base_types.insert(oid, BYTEA_OID);
+        } else {
+            self.base_types.remove(&oid);
         }
     }
 
@@ -111,21 +123,6 @@ impl Router {
     #[must_use]
     pub fn mapped_columns(&self) -> Vec<(&str, bool)> {
         self.mapping.columns().collect()
-    }
-
-    /// Types of mapped columns that may be domains, and of which [`set_base_types`](Self::set_base_types) said
-    /// nothing: made after the catalog was read. Empty in nearly every stream; asked after `handle_relation`.
-    #[must_use]
-    pub fn unknown_types(&self) -> Vec<u32> {
-        let mut oids: Vec<u32> = self
-            .plans
-            .iter()
-            .flat_map(Plan::type_oids)
-            .filter(|oid| *oid >= FIRST_USER_OID && !self.base_types.contains_key(oid))
-            .collect();
-        oids.sort_unstable();
-        oids.dedup();
-        oids
     }
 
     fn plan(&self, relation_id: u32) -> Option<&Plan> {
@@ -321,10 +318,6 @@ const EVENT_ID_BYTES_MAX: usize = 128;
 const TOPIC_SHOWN_BYTES_MAX: usize = 128;
 const COLUMNS_SHOWN_MAX: usize = 32;
 
-/// `FirstNormalObjectId` of PostgreSQL: every type below it came with the server, and none of its domains is made of
-/// bytea.
-const FIRST_USER_OID: u32 = 16384;
-
 #[cfg(test)]
 mod tests {
     use pgoutput::Value;
@@ -335,7 +328,7 @@ mod tests {
     use crate::error::TopicProblem;
     use crate::fixture::{insert, relation, row};
 
-    const BYTEA: u32 = 17;
+    const BYTEA: u32 = BYTEA_OID;
     const TEXT: u32 = 25;
 
     fn config() -> RouterConfig {
@@ -435,15 +428,30 @@ mod tests {
         let domain = 16400;
         let relation = outbox(domain);
         let mut router = router(config(), &relation);
-        assert_eq!(router.unknown_types(), [domain]);
         router.set_base_types(HashMap::from([
             (domain, 16399),
             (16399, BYTEA),
             (16500, 16500),
         ]));
-        assert_eq!(router.unknown_types(), []);
         let out = route(&mut router, &relation, &order(br"\x00ff")).unwrap();
         assert_eq!(out.get(0).payload, Some(&b"\x00\xFF"[..]));
+    }
+
+    #[test]
+    fn the_stream_has_the_last_word_on_a_domain() {
+        let relation = outbox(16400);
+        let mut router = Router::new(config()).unwrap();
+        router.handle_type(16400, "pg_catalog", "bytea");
+        router.handle_relation(&relation);
+        let out = route(&mut router, &relation, &order(br"\x41")).unwrap();
+        assert_eq!(out.get(0).payload, Some(&b"A"[..]));
+        for (namespace, name) in [("pg_catalog", "text"), ("public", "bytea")] {
+            router.set_base_types(HashMap::from([(16400, BYTEA)]));
+            router.handle_type(16400, namespace, name);
+            router.handle_relation(&relation);
+            let out = route(&mut router, &relation, &order(br"\x41")).unwrap();
+            assert_eq!(out.get(0).payload, Some(&br"\x41"[..]));
+        }
     }
 
     #[test]
