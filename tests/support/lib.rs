@@ -1,1 +1,17 @@
 //! Support for the end-to-end tests.
+//!
+//! A test takes a [`fixture::Fixture`], its own place on the shared [`servers`], starts the [`connector`] with a
+//! [`config::Config`], lets a [`writer`] commit events, reads the topics with a [`consumer`], and hands what was
+//! committed (the [`ledger`]) and what was read to the [`checker`]. Waiting is done in [`wait`] alone.
+
+pub mod checker;
+pub mod config;
+pub mod connector;
+pub mod consumer;
+pub mod fixture;
+pub mod ledger;
+pub mod random;
+pub mod servers;
+pub mod slot;
+pub mod wait;
+pub mod writer;
