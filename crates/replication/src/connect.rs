@@ -49,13 +49,30 @@ pub(crate) async fn connect(
     Err(all_unreachable(options, failures))
 }
 
-/// One error for the whole list; its source is the last host's own.
+/// One error for the whole list, with each host's reason; its source is the last host's own.
 fn all_unreachable(options: &ConnectOptions, mut failures: Vec<ConnectError>) -> ConnectError {
-    let last = failures.pop();
-    if let (Some(only), true) = (last, failures.is_empty()) {
+    if options.hosts.len() == 1
+        && let Some(only) = failures.pop()
+    {
         return only;
     }
-    ConnectError::unreachable(&options.display_target(), "no host is usable")
+    let (mut reasons, mut last) = (Vec::new(), None);
+    for failure in failures {
+        if let ConnectError::Unreachable {
+            target,
+            reason,
+            source,
+        } = failure
+        {
+            reasons.push(format!("{target}: {reason}"));
+            last = source;
+        }
+    }
+    ConnectError::Unreachable {
+        target: options.display_target(),
+        reason: format!("no host is usable ({})", reasons.join("; ")),
+        source: last,
+    }
 }
 
 /// The search at one host.

@@ -19,6 +19,7 @@ mod client;
 mod connect;
 mod copyboth;
 mod dsn;
+mod dsn_given;
 mod dsn_keywords;
 mod dsn_text;
 mod error;

@@ -209,14 +209,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     fn make_room(&mut self, want: usize) {
+        self.input.reserve(want);
+        // After, not before: the buffer shows its true capacity only once it has been moved back
+        // to its beginning, and an idle stream must not hold on to what one large frame needed.
         if self.input.capacity() > CAPACITY_KEPT_BYTES
             && self.input.len() + want <= CAPACITY_KEPT_BYTES / 2
         {
-            let mut smaller = BytesMut::with_capacity(READ_BYTES.max(self.input.len() + want));
+            let mut smaller = BytesMut::with_capacity(self.input.len() + want);
             smaller.extend_from_slice(&self.input);
             self.input = smaller;
         }
-        self.input.reserve(want);
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
