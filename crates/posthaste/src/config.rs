@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use router::{RouterConfig, TableName};
 use serde::{Deserialize, Deserializer, de};
+use sink::is_secret_property;
 
 use crate::codes::Problem;
 use crate::config_load;
-pub use crate::config_secret::{ConnectionUrl, Secret, is_secret_property};
+pub use crate::config_secret::{ConnectionUrl, Secret};
 use crate::config_units::{parse_duration, parse_size};
 
 /// Everything the process was told. Secrets do not show in `Debug`.
@@ -76,7 +77,7 @@ pub struct Source {
     pub sslcert: Option<PathBuf>,
     /// PEM file of its key.
     pub sslkey: Option<PathBuf>,
-    /// Name in the server's views; the default stands in [`Source::application_name_default`].
+    /// Name in the server's views; `posthaste-` and the pipeline's name, if neither this nor libpq's environment says one.
     pub application_name: Option<String>,
     /// Longest time for one attempt at one host.
     #[serde(default, deserialize_with = "duration_option")]

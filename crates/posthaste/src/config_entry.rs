@@ -1,9 +1,10 @@
 //! Checks values that have parts of their own: headers, the timestamp, and the free tables of Kafka properties.
 
+use sink::is_secret_property;
+
 use crate::codes::{Code, Problem};
 use crate::config_check::place;
 use crate::config_reference::{Key, Kind};
-use crate::config_secret::is_secret_property;
 use crate::config_suggest::nearest;
 use crate::config_tree::{Node, Origin, Table, Value, quoted};
 use crate::config_value::{not_allowed, wrong_type};

@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 
+use router::{Router, RouterConfig, RouterConfigError};
 use serde::de::DeserializeOwned;
 
 use crate::codes::{Code, Problem};
-use crate::config::{Config, Pipeline, Request};
-use crate::config_check::check_tables;
+use crate::config::{Config, Log, Pipeline, Request};
+use crate::config_check::{check_tables, place};
 use crate::config_conflict::settle;
 use crate::config_file::{Format, read};
 use crate::config_layout::Document;
@@ -14,6 +15,7 @@ use crate::config_overlay::{apply_environment, apply_flag, apply_set};
 use crate::config_reference::{KEYS, Key, PIPELINE_TABLES, PROCESS_TABLES, Preset, key};
 use crate::config_secret::read_secret_file;
 use crate::config_tree::{Node, Origin, Table, Value, find, put, table_to_toml};
+use crate::logging::filter;
 
 /// File, environment, `--set`, options: laid over each other, checked, and completed with the defaults.
 ///
@@ -54,11 +56,17 @@ pub(crate) fn typed(document: &Document) -> Result<Config, Problem> {
         retry: section(&document.pipeline, "retry")?,
     };
     pipeline.router.tables.clone_from(&pipeline.source.tables);
+    check_router(document, &pipeline.router)?;
+    let log: Log = section(&document.process, "log")?;
+    if let Err(mut problem) = filter(&log.level) {
+        problem.what = located(&document.process, "log", "level");
+        return Err(problem);
+    }
     Ok(Config {
         pipelines: vec![pipeline],
         http: section(&document.process, "http")?,
         state: section(&document.process, "state")?,
-        log: section(&document.process, "log")?,
+        log,
     })
 }
 
@@ -77,6 +85,41 @@ pub(crate) fn read_secret_files(config: &mut Config) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// The router judges its own settings; here they get their place in the file.
+fn check_router(document: &Document, settings: &RouterConfig) -> Result<(), Problem> {
+    let Err(error) = Router::new(settings.clone()) else {
+        return Ok(());
+    };
+    let name = match &error {
+        RouterConfigError::BadName { key, .. } => key,
+        RouterConfigError::NoTable => "tables",
+        _ => "topic",
+    };
+    let text = error.to_string();
+    Err(Problem::new(
+        Code::ConfigRouter,
+        located(&document.pipeline, "router", name),
+    )
+    .found(text.strip_prefix(&format!("{name}: ")).unwrap_or(&text))
+    .needed(if name == "topic" {
+        "a topic name of letters, digits, . _ and -, at most 249, with placeholders in braces"
+    } else {
+        "a column's name"
+    })
+    .fix(if name == "topic" {
+        "for example topic = \"outbox.event.{aggregatetype}\""
+    } else {
+        "correct the name"
+    })
+    .caused_by(error))
+}
+
+/// `router.topic (line 7)`.
+fn located(tree: &Table, table: &str, name: &str) -> String {
+    let origin = find(tree, &[table, name]).map_or(Origin::Preset, |node| node.origin.clone());
+    place(&format!("{table}.{name}"), &origin)
 }
 
 /// Fills in what nobody wrote, and refuses what has to be written.

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use sink::is_secret_property;
+
 use crate::config_layout::Document;
 use crate::config_reference::{Key, Kind, PIPELINE_TABLES, PROCESS_TABLES, keys_of};
-use crate::config_secret::{REDACTED, is_secret_property, redact_connection};
+use crate::config_secret::{REDACTED, redact_connection};
 use crate::config_tree::{Node, Table};
 
 /// Writes a completed document. Reading the result again gives the same configuration, except for the redacted secrets.

@@ -223,7 +223,7 @@ const fn entry(
 #[rustfmt::skip] // One key per entry reads as the table it is.
 pub(crate) const KEYS: &[Key] = &[
     entry("source", "url", Kind::Url, Preset::Absent("none; then `source.host` or libpq's `PGHOST`"),
-        "PostgreSQL, as a URL or keyword string of libpq. Excludes `host`, `port`, `dbname` and `user`; the other connection keys may stand beside it, unless the URL says the same."),
+        "PostgreSQL, as a URL or keyword string of libpq. Excludes `host` and `port`; the other connection keys may stand beside it where the URL does not say the same."),
     entry("source", "host", Kind::TextList, Preset::Absent("`PGHOST`"),
         "Host names, IP addresses or, beginning with `/`, folders of unix sockets; several are tried in their order."),
     entry("source", "port", Kind::Ports, Preset::Absent("`PGPORT`, else 5432"),
