@@ -29,7 +29,6 @@ pub struct Cli {
 
 /// One of the commands.
 #[derive(Debug, Subcommand)]
-#[non_exhaustive]
 pub enum Command {
     /// Stream events until told to stop
     #[command(
@@ -182,7 +181,7 @@ Exit status:
   1  unexpected error
   2  configuration or command line wrong
   3  precondition not met, or an error that does not heal by itself
-  4  drain limit reached: some events were not acknowledged in time and are sent again at the next start
+  4  drain limit reached: events not acknowledged in time are sent again at the next start
 
 Messages carry stable codes (PH0123); docs/errors.md explains each.";
 
