@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+pub(crate) mod demo;
 mod run;
 pub(crate) mod test;
 mod test_full;

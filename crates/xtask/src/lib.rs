@@ -5,6 +5,7 @@
 //! is installed by [`install`]. This crate builds with a Rust toolchain alone: it must not depend on anything that needs
 //! a C compiler, since it is what installs one.
 
+pub mod http;
 pub mod install;
 pub mod kafka;
 mod kafka_install;

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Task::Demo(options) => commands::demo::run(&options),
         Task::Test(options) => commands::test::run(&options),
         Task::Tidy => commands::tidy::run(),
     };
@@ -31,6 +32,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Shows the whole path at work: a private PostgreSQL, a real Kafka, the connector, events and their records.
+    Demo(commands::demo::Options),
     /// Runs everything that has to pass before a change may land; installs what is missing.
     Test(commands::test::Options),
     /// Checks the house rules that neither the compiler nor clippy can.

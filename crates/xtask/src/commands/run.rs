@@ -2,6 +2,7 @@
 //! interrupts.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use xtask::process::{Daemon, Signal, wait_for};
+
+use super::tidy;
 
 /// Notes that the user wants to stop. From its making on, a first SIGINT, SIGTERM or SIGHUP no longer ends this process
 /// by itself; a second one does, and then the watchdogs clean up.
@@ -73,6 +76,23 @@ impl Counts {
     }
 }
 
+/// A command line to be run at the root of the repository.
+///
+/// # Errors
+/// There are no words.
+pub(crate) fn program(words: &[&str]) -> Result<Command> {
+    let (name, arguments) = words.split_first().context("a command without a program")?;
+    let mut command = Command::new(name);
+    command.args(arguments).current_dir(tidy::root());
+    Ok(command)
+}
+
+/// Where cargo puts the product's programs; xtask's own are elsewhere.
+pub(crate) fn target_dir() -> PathBuf {
+    let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    tidy::root().join(folder)
+}
+
 /// How long an interrupted program may take to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
 /// Longer than any command of ours; the real limit is the user's patience.
@@ -85,7 +105,7 @@ const FOREVER: Duration = Duration::from_secs(24 * 3600);
 pub(crate) fn counted(command: &mut Command, interrupt: &Interrupt) -> Result<Counts> {
     let (reader, writer) = std::io::pipe().context("make a pipe")?;
     command.stdout(writer);
-    let counter = thread::spawn(move || copy_and_count(reader));
+    let counter = thread::spawn(move || copy_and_count(reader, std::io::stdout()));
     let status = supervise(command, interrupt);
     // The command holds our end of the pipe; while it is open, the copy does not end.
     command.stdout(Stdio::null());
@@ -124,18 +144,17 @@ fn succeeded(status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-fn copy_and_count(from: impl Read) -> Counts {
+fn copy_and_count(from: impl Read, mut to: impl Write) -> Counts {
     let mut counts = Counts::default();
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
-    let mut out = std::io::stdout();
     while from
         .read_until(b'\n', &mut line)
         .is_ok_and(|length| length > 0)
     {
         counts.add_line(&String::from_utf8_lossy(&line));
         // A reader that has gone (`| head`) must not block the tests.
-        out.write_all(&line).and_then(|()| out.flush()).ok();
+        to.write_all(&line).and_then(|()| to.flush()).ok();
         line.clear();
     }
     counts
@@ -165,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn output_is_counted_to_its_last_line() {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo 'test result: ok. 1 passed; 0 failed;'; printf 'test result: ok. 2 passed; 0 failed;'"]);
-        let interrupt = Interrupt(Arc::default());
-        assert_eq!(counted(&mut shell, &interrupt).unwrap().passed, 3);
+    fn output_is_copied_and_counted_to_its_last_line() {
+        let text = "test result: ok. 1 passed; 0 failed;\ntest result: ok. 2 passed; 0 failed;";
+        let mut copy = Vec::new();
+        assert_eq!(copy_and_count(text.as_bytes(), &mut copy).passed, 3);
+        assert_eq!(copy, text.as_bytes());
     }
 
     #[test]

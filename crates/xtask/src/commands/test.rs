@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use xtask::install::{Need, ensure};
 
-use super::run::{Counts, Interrupt, counted, plain};
+use super::run::{Counts, Interrupt, counted, plain, program};
 use super::test_full::FULL;
 use super::tidy;
 use crate::report;
@@ -41,10 +41,12 @@ pub(crate) enum Work {
     Install,
     /// The house rules.
     Tidy,
-    /// A program, its arguments, and whether it is a test run: then its results are counted and it is given the user's
-    /// own arguments.
+    /// A program and its arguments.
     Program(&'static [&'static str]),
+    /// A run of tests: its results are counted, and it is given the user's own arguments.
     Tests(&'static [&'static str]),
+    /// A rustdoc run.
+    Docs,
     /// A cargo-deny run; the program is built first if it is missing.
     Licences,
 }
@@ -89,14 +91,7 @@ const USUAL: [Part; 9] = [
     Part {
         name: "docs",
         about: "rustdoc without a warning",
-        work: Work::Program(&[
-            "cargo",
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--locked",
-            "--document-private-items",
-        ]),
+        work: Work::Docs,
     },
     Part {
         name: "unit",
@@ -202,24 +197,19 @@ impl Part {
                 counts.add(counted(&mut command, interrupt)?);
                 Ok(())
             }
+            Work::Docs => docs(interrupt),
             Work::Licences => licences(interrupt),
         }
     }
 }
 
-fn program(words: &[&str]) -> Result<Command> {
-    let (name, arguments) = words.split_first().context("a part without a program")?;
-    let mut command = Command::new(name);
-    command.args(arguments).current_dir(tidy::root());
-    // What xtask's own cargo set for xtask is not meant for the product's builds.
-    for (name, _) in
-        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_"))
-    {
-        command.env_remove(name);
-    }
-    command.env_remove("CARGO_MANIFEST_DIR");
-    command.env("RUSTDOCFLAGS", "-D warnings");
-    Ok(command)
+fn docs(interrupt: &Interrupt) -> Result<()> {
+    let mut command = program(&["cargo", "doc", "--workspace", "--no-deps", "--locked"])?;
+    // Private items too: their links are read in the editor.
+    command
+        .arg("--document-private-items")
+        .env("RUSTDOCFLAGS", "-D warnings");
+    plain(&mut command, interrupt)
 }
 
 const CARGO_DENY_VERSION: &str = "0.20.2";

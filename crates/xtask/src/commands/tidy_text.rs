@@ -1,6 +1,6 @@
 //! Tidy's rules on the text of one file.
 
-use super::tidy::File;
+use super::tidy::{File, root};
 
 /// Every rule that this file breaks, one line each.
 pub(crate) fn check(file: &File) -> Vec<String> {
@@ -204,7 +204,12 @@ fn defines_or_names(line: &str, code: &str) -> bool {
 
 /// Nothing about the machine it was written on belongs into a repository.
 fn machine_traces(file: &File, broken: &mut Vec<String>) {
-    let folders = ["/work/", "/root/", "/home/", "/Users/"];
+    let home = std::env::var("HOME").unwrap_or_default();
+    let clone = root();
+    // An empty name would be everywhere.
+    let own = [home.as_str(), clone.to_str().unwrap_or_default()];
+    let own = own.into_iter().filter(|folder| folder.len() > 1);
+    let folders: Vec<&str> = own.chain(["/root/"]).collect();
     let hosts = [
         "registry.npmjs.org",
         "repo1.maven.org",
