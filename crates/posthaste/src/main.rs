@@ -1,2 +1,57 @@
-//! posthaste
-fn main() {}
+//! The process: arguments in, exit status out.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use posthaste::cli::{Cli, Command};
+use posthaste::codes::Problem;
+use posthaste::commands;
+use posthaste::commands::run::EXIT_DRAIN_LIMIT;
+use posthaste::pipeline::Drained;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match execute(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            say(&error);
+            let problem = error.downcast_ref::<Problem>();
+            ExitCode::from(problem.map_or(EXIT_UNEXPECTED, Problem::exit_code))
+        }
+    }
+}
+
+fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
+    // One thread reads, decides and serves the pages; the producer has its own (docs/decisions/0002).
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let code = match &cli.command {
+        Command::Run(arguments) => match runtime.block_on(commands::run::run(arguments))? {
+            Drained::Whole => ExitCode::SUCCESS,
+            Drained::Unacknowledged(_) => ExitCode::from(EXIT_DRAIN_LIMIT),
+        },
+        Command::Check(arguments) => {
+            runtime.block_on(commands::check::run(arguments, &mut std::io::stdout()))?;
+            ExitCode::SUCCESS
+        }
+        Command::Config(arguments) => {
+            commands::config::run(arguments, &mut std::io::stdout())?;
+            ExitCode::SUCCESS
+        }
+    };
+    // A probe of an unreachable broker may still be waiting; nobody needs its answer.
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+/// One line on standard error, for a person; the log has it too if logging had begun.
+fn say(error: &anyhow::Error) {
+    // If standard error is gone there is nobody left to tell; the exit status still says it.
+    drop(writeln!(std::io::stderr(), "posthaste: {error}"));
+}
+
+const EXIT_UNEXPECTED: u8 = 1;

@@ -1,0 +1,70 @@
+//! `posthaste check`: every precondition of `run`, without changing anything.
+
+use std::io::Write;
+
+use sink::KafkaProducer;
+
+use crate::brokers::PROBE_TIMEOUT;
+use crate::cli::CheckArgs;
+use crate::codes::{Code, Problem};
+use crate::config::{self, Pipeline};
+use crate::explain;
+use crate::logging;
+use crate::policy::{self, RunError, Verdict};
+use crate::preconditions::{self, Checked};
+use crate::settings;
+
+/// Checks and reports on `out`.
+///
+/// # Errors
+///
+/// The first thing that would keep `run` from starting.
+pub async fn run(arguments: &CheckArgs, out: &mut dyn Write) -> Result<(), Problem> {
+    let config = config::load(&arguments.config.request(&arguments.log))?;
+    logging::init(&config.log)?;
+    for pipeline in &config.pipelines {
+        let checked = check_postgres(pipeline).await.map_err(as_problem)?;
+        check_kafka(pipeline).await?;
+        report(pipeline, &checked, out).map_err(|error| {
+            Problem::new(Code::Unexpected, "standard output").found(error.kind().to_string()).caused_by(error)
+        })?;
+    }
+    Ok(())
+}
+
+async fn check_postgres(pipeline: &Pipeline) -> Result<Checked, RunError> {
+    let mut wanted = settings::wanted(pipeline)?;
+    // A check makes nothing; what `run` would make is reported as missing.
+    wanted.create = false;
+    let options = settings::connect_options(pipeline)?;
+    let (_, _, checked) = preconditions::open(&options, &wanted).await?;
+    Ok(checked)
+}
+
+async fn check_kafka(pipeline: &Pipeline) -> Result<(), Problem> {
+    let producer =
+        KafkaProducer::new(&settings::kafka_config(pipeline)).map_err(explain::kafka_config)?;
+    let probe = producer.probe();
+    let asked = tokio::task::spawn_blocking(move || probe.reachable(PROBE_TIMEOUT)).await;
+    // The task cannot panic; a runtime that ends has no answer to give.
+    asked.unwrap_or(Ok(())).map_err(explain::publish)
+}
+
+fn report(pipeline: &Pipeline, checked: &Checked, out: &mut dyn Write) -> std::io::Result<()> {
+    for warning in &checked.warnings {
+        writeln!(out, "warning: {}", warning.text)?;
+    }
+    writeln!(
+        out,
+        "pipeline {}: ready; slot {} stands at {}, the server's WAL at {}, brokers answer",
+        pipeline.name, pipeline.source.slot, checked.slot_confirmed, checked.server_wal_position
+    )
+}
+
+/// For a check, what would be retried is as much a finding as what would stop.
+fn as_problem(error: RunError) -> Problem {
+    match policy::decide(error, pgoutput::Lsn::ZERO, true) {
+        Verdict::Halt(problem) => *problem,
+        Verdict::Retry(retry) => *retry.problem,
+    }
+}

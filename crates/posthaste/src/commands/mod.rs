@@ -1,0 +1,5 @@
+//! The commands, one file each.
+
+pub mod check;
+pub mod config;
+pub mod run;

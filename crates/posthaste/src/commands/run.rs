@@ -1,0 +1,89 @@
+//! `posthaste run`: streams until told to stop.
+
+use tracing::{Instrument, error, info, warn};
+
+use crate::cli::RunArgs;
+use crate::codes::{Code, Problem};
+use crate::config::{self, Config};
+use crate::health::Health;
+use crate::http::{HttpServer, Instance};
+use crate::logging;
+use crate::metrics::PipelineMetrics;
+use crate::pipeline::Drained;
+use crate::shutdown::{Shutdown, ShutdownTrigger, StopSignals};
+use crate::supervisor::{Supervisor, Watched};
+
+/// Runs until a signal comes and returns how the end went; the exit status is the caller's to set.
+///
+/// # Errors
+///
+/// The one message that says why it cannot run, or cannot go on. It has been logged.
+pub async fn run(arguments: &RunArgs) -> Result<Drained, Problem> {
+    let config = config::load(&arguments.config.request(&arguments.log))?;
+    logging::init(&config.log)?;
+    let outcome = run_configured(&config, arguments.fail_fast).await;
+    match &outcome {
+        Ok(Drained::Whole) => info!("stopped: everything read is confirmed"),
+        Ok(Drained::Unacknowledged(records)) => {
+            let problem = Problem::new(Code::DrainLimitReached, "stop")
+                .found(format!("{records} records not acknowledged within kafka.drain_timeout; they come again at the next start"))
+                .needed("acknowledgements from the brokers");
+            warn!(records, "{problem}");
+        }
+        Err(problem) => error!(code = %problem.code, "{problem}"),
+    }
+    outcome
+}
+
+async fn run_configured(config: &Config, fail_fast: bool) -> Result<Drained, Problem> {
+    let (trigger, shutdown) = Shutdown::channel();
+    // First of all, so that a signal during a slow start is an orderly stop as well.
+    watch_signals(trigger)?;
+    let Some(pipeline) = config.pipelines.first() else {
+        return Err(Problem::new(Code::ConfigPipelineCount, "pipeline").found("none"));
+    };
+    info!(version = env!("CARGO_PKG_VERSION"), "posthaste starting");
+    let watched = Watched {
+        metrics: PipelineMetrics::new(&pipeline.name),
+        health: Health::new(),
+    };
+    serve_pages(config, &pipeline.name, &watched).await?;
+    let supervisor = Supervisor::new(config, pipeline, watched, shutdown, fail_fast)?;
+    supervisor.run().instrument(logging::pipeline_span(&pipeline.name)).await
+}
+
+/// The pages live as long as the process: they tell of the drain as well.
+async fn serve_pages(config: &Config, pipeline: &str, watched: &Watched) -> Result<(), Problem> {
+    let Some(listen) = config.http.listen else {
+        return Ok(());
+    };
+    let instance = Instance {
+        name: pipeline.to_owned(),
+        metrics: watched.metrics.clone(),
+        health: watched.health.clone(),
+    };
+    let server = HttpServer::bind(&listen.to_string(), vec![instance]).await?;
+    tokio::spawn(server.serve(std::future::pending()));
+    Ok(())
+}
+
+/// The first signal asks for an orderly stop, the second one ends the process on the spot.
+fn watch_signals(trigger: ShutdownTrigger) -> Result<(), Problem> {
+    let mut signals = StopSignals::install().map_err(|error| {
+        Problem::new(Code::Unexpected, "signal handlers").found(error.to_string()).caused_by(error)
+    })?;
+    tokio::spawn(async move {
+        let name = signals.next().await;
+        info!("{name}: stopping; a second signal ends at once");
+        trigger.request();
+        let name = signals.next().await;
+        let problem = Problem::new(Code::SecondSignal, "stop")
+            .found(format!("a second signal, {name}; what was not confirmed comes again"));
+        warn!("{problem}");
+        std::process::exit(i32::from(EXIT_DRAIN_LIMIT));
+    });
+    Ok(())
+}
+
+/// Exit status when the stop left records unconfirmed.
+pub const EXIT_DRAIN_LIMIT: u8 = 4;

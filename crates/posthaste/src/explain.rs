@@ -1,0 +1,195 @@
+//! Explain: turns each library's error into one message with a code. Says what is wrong; never decides what to do.
+
+use pgoutput::Lsn;
+use replication::{ConnectError, ServerError};
+use router::{RouteError, RouterConfigError};
+use sink::{KafkaConfigError, PublishError};
+
+use crate::codes::{Code, Problem};
+use crate::intake::IntakeError;
+
+/// A connection to PostgreSQL that cannot be made, or ended.
+pub(crate) fn connect(error: ConnectError) -> Problem {
+    let problem = match &error {
+        ConnectError::Unreachable { target, reason, .. } => {
+            let code = match error.sqlstate() {
+                Some("57P03" | "57P01" | "57P02") => Code::ServerStarting,
+                Some("53300") => Code::ServerConnectionsExhausted,
+                _ => Code::ServerUnreachable,
+            };
+            Problem::new(code, target.clone())
+                .found(with_server(reason, error.server()))
+                .needed("a running PostgreSQL")
+        }
+        ConnectError::Server(server) => server_error(server),
+        ConnectError::Tls { target, reason, .. } => Problem::new(Code::ServerTls, target.clone())
+            .found(reason.clone())
+            .needed("TLS as sslmode asks for")
+            .fix("check sslmode, sslrootcert and the server's certificate"),
+        ConnectError::Auth { target, reason, .. } => {
+            Problem::new(Code::ServerAuthenticationMethod, target.clone()).found(reason.clone())
+        }
+        ConnectError::Config {
+            keyword, reason, ..
+        } => Problem::new(Code::ConfigConnection, keyword.clone()).found(reason.clone()),
+        ConnectError::Protocol { context } => {
+            Problem::new(Code::ServerProtocol, "server").found(context.clone())
+        }
+        other => Problem::new(Code::Unexpected, "connection").found(other.to_string()),
+    };
+    problem.caused_by(error)
+}
+
+/// An error that the server itself reported, by SQLSTATE (manual, appendix "PostgreSQL Error Codes").
+fn server_error(server: &ServerError) -> Problem {
+    let found = format!("{} (SQLSTATE {})", server.message, server.sqlstate);
+    match server.sqlstate.as_str() {
+        "28P01" => Problem::new(Code::ServerAuthentication, "password")
+            .found(found)
+            .needed("the password of the role")
+            .fix("check source.user and source.password or source.password_file"),
+        "28000" => Problem::new(Code::ServerAccessRefused, "server")
+            .found(found)
+            .needed("a role that may log in, and a line of pg_hba.conf that lets it in")
+            .fix("check source.user, and pg_hba.conf on the server (the database name, not the word replication, is what a logical replication connection matches)"),
+        "3D000" => Problem::new(Code::ServerDatabaseUnknown, "database")
+            .found(found)
+            .needed("the database that holds the outbox")
+            .fix("check source.dbname or the path of source.url"),
+        "53300" => Problem::new(Code::ServerConnectionsExhausted, "server")
+            .found(found)
+            .needed("a free connection and a free walsender")
+            .fix("raise max_connections or max_wal_senders if this does not pass"),
+        "57P01" | "57P02" | "57P03" => {
+            Problem::new(Code::ServerStarting, "server").found(found)
+        }
+        code if code.starts_with("08") || code.starts_with("57") => {
+            Problem::new(Code::ServerConnectionLost, "server").found(found)
+        }
+        _ => Problem::new(Code::StreamRefused, "server")
+            .found(found)
+            .fix(server.hint.clone().unwrap_or_default()),
+    }
+}
+
+fn with_server(reason: &str, server: Option<&ServerError>) -> String {
+    match server {
+        Some(server) => format!("{reason}: {} (SQLSTATE {})", server.message, server.sqlstate),
+        None => reason.to_owned(),
+    }
+}
+
+/// A frame that could not be taken; `confirmed` is where the position stays.
+pub(crate) fn intake(error: IntakeError, confirmed: Lsn) -> Problem {
+    let problem = match &error {
+        IntakeError::Decode(decode) => Problem::new(Code::StreamDecode, "replication stream")
+            .found(format!("{decode}; the position stays at {confirmed}"))
+            .needed("protocol version 1 as PostgreSQL 14 to 18 speak it"),
+        IntakeError::Route { source, .. } => route(source, confirmed),
+        IntakeError::TooLarge {
+            table,
+            lsn,
+            size_bytes,
+        } => Problem::new(Code::FrameTooLarge, format!("row of {table} at LSN {lsn}"))
+            .found(format!("{size_bytes} bytes; the position stays at {confirmed}"))
+            .needed("at most source.frame_bytes_max")
+            .fix("raise source.frame_bytes_max (and the topic's max.message.bytes), or pass over the row: docs/operations.md"),
+    };
+    problem.caused_by(error)
+}
+
+fn route(error: &RouteError, confirmed: Lsn) -> Problem {
+    let (code, needed, fix) = match error {
+        RouteError::MissingColumn { .. } => (
+            Code::RowColumnMissing,
+            "the mapped column in the row",
+            "map the name that this row has, in [router], and start again",
+        ),
+        RouteError::NullAggregateType { .. } => (
+            Code::RowAggregateTypeNull,
+            "a value, since the topic is made of it",
+            "pass over the row (docs/operations.md) and declare the column NOT NULL",
+        ),
+        RouteError::IllegalTopic { .. } => (
+            Code::RowTopicIllegal,
+            "1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'",
+            "pass over the row (docs/operations.md), or change router.topic",
+        ),
+        RouteError::BadValue { .. } => (
+            Code::RowValue,
+            "a value that fits its place",
+            "pass over the row (docs/operations.md), or change the mapping",
+        ),
+        _ => (
+            Code::RowValueAbsent,
+            "the whole row in text form",
+            "report this: an INSERT always carries whole rows",
+        ),
+    };
+    let row = error.row();
+    Problem::new(code, format!("{row}"))
+        .found(format!("{error}; the position stays at {confirmed}"))
+        .needed(needed)
+        .fix(fix)
+}
+
+/// A record that Kafka did not take.
+pub(crate) fn publish(error: PublishError) -> Problem {
+    let failure = error.failure();
+    let what = match (&failure.topic, &failure.event_id) {
+        (Some(topic), Some(event)) => format!("event {event} for topic {topic}"),
+        (Some(topic), None) => format!("record for topic {topic}"),
+        _ => "Kafka producer".to_owned(),
+    };
+    let side = if failure.is_from_broker() { "the broker" } else { "the client" };
+    let problem = Problem::new(publish_code(failure.code()), what)
+        .found(format!("{side} says {failure}"))
+        .fix(publish_fix(failure.code()));
+    problem.caused_by(error)
+}
+
+fn publish_code(name: &str) -> Code {
+    match name {
+        "MSG_SIZE_TOO_LARGE" | "RECORD_LIST_TOO_LARGE" | "INVALID_MSG_SIZE" => Code::KafkaRecordTooLarge,
+        "TOPIC_AUTHORIZATION_FAILED" | "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" => Code::KafkaAuthorization,
+        "CLUSTER_AUTHORIZATION_FAILED" => Code::KafkaIdempotentWrite,
+        "SASL_AUTHENTICATION_FAILED" | "_AUTHENTICATION" | "UNSUPPORTED_SASL_MECHANISM" | "ILLEGAL_SASL_STATE" => {
+            Code::KafkaAuthentication
+        }
+        "_SSL" => Code::KafkaTls,
+        "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" => Code::KafkaTopicUnknown,
+        "_TRANSPORT" | "_ALL_BROKERS_DOWN" | "_RESOLVE" | "_TIMED_OUT" | "_MSG_TIMED_OUT" | "BROKER_NOT_AVAILABLE"
+        | "NETWORK_EXCEPTION" | "REQUEST_TIMED_OUT" => Code::KafkaUnreachable,
+        "OUT_OF_ORDER_SEQUENCE_NUMBER" | "UNKNOWN_PRODUCER_ID" | "INVALID_PRODUCER_EPOCH" | "_FATAL"
+        | "_GAPLESS_GUARANTEE" | "DUPLICATE_SEQUENCE_NUMBER" | "_INCONSISTENT" | "_STATE" => Code::KafkaClientFatal,
+        _ => Code::KafkaRecordRefused,
+    }
+}
+
+fn publish_fix(name: &str) -> &'static str {
+    match name {
+        "MSG_SIZE_TOO_LARGE" | "RECORD_LIST_TOO_LARGE" | "INVALID_MSG_SIZE" => {
+            "raise the topic's max.message.bytes and kafka.properties.\"message.max.bytes\", or pass over the row: docs/operations.md"
+        }
+        "TOPIC_AUTHORIZATION_FAILED" => "grant WRITE and DESCRIBE on the topic",
+        "CLUSTER_AUTHORIZATION_FAILED" => "grant IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
+        "SASL_AUTHENTICATION_FAILED" | "_AUTHENTICATION" => "check the sasl.* entries of kafka.properties",
+        "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" => "create the topic, or let the brokers create topics",
+        _ => "",
+    }
+}
+
+/// The producer cannot be made as configured.
+pub(crate) fn kafka_config(error: KafkaConfigError) -> Problem {
+    let code = match &error {
+        KafkaConfigError::NotAllowed { .. } => Code::ConfigKafkaPropertyRefused,
+        KafkaConfigError::Unknown { .. } | KafkaConfigError::Invalid { .. } => Code::ConfigKafkaProperty,
+        _ => Code::KafkaClient,
+    };
+    Problem::new(code, "kafka.properties").found(error.to_string()).caused_by(error)
+}
+
+/// The router cannot be made as configured.
+pub(crate) fn router_config(error: RouterConfigError) -> Problem {
+    Problem::new(Code::ConfigRouter, "[router]").found(error.to_string()).caused_by(error)
+}

@@ -1,0 +1,156 @@
+//! Memory: the highest position confirmed on this slot, over reconnects and, with a state file, over restarts.
+//!
+//! It saves repeats and is never needed to avoid loss.
+
+use std::time::{Duration, Instant};
+
+use pgoutput::Lsn;
+use sink::Confirmed;
+use tracing::{info, warn};
+
+use crate::clock::Now;
+use crate::codes::{Code, Problem};
+use crate::config::Config;
+use crate::preconditions::Checked;
+use crate::state::{Identity, Loaded, StateFile, Stored, start_position};
+
+/// What this pipeline knows about its slot beyond what the server says.
+#[derive(Debug)]
+pub struct Memory {
+    file: Option<StateFile>,
+    stored: Option<Stored>,
+    /// The server of this process's last connection; unlike a stored one it must never change.
+    seen: Option<Identity>,
+    confirmed: Lsn,
+    saved: Lsn,
+    saved_at: Option<Instant>,
+}
+
+impl Memory {
+    /// Reads the state file, if there is a state directory.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used. A file that cannot is only a warning.
+    pub fn open(config: &Config, pipeline: &str) -> Result<Self, Problem> {
+        let mut memory = Self {
+            file: None,
+            stored: None,
+            seen: None,
+            confirmed: Lsn::ZERO,
+            saved: Lsn::ZERO,
+            saved_at: None,
+        };
+        let Some(directory) = &config.state.directory else {
+            info!("no state directory: a server restart between two runs may repeat events");
+            return Ok(memory);
+        };
+        let file = StateFile::open(directory, pipeline)?;
+        match file.load() {
+            Loaded::Missing => {}
+            Loaded::Stored(stored) => memory.stored = Some(stored),
+            Loaded::Unusable(problem) => warn!("{problem}"),
+        }
+        memory.file = Some(file);
+        Ok(memory)
+    }
+
+    /// The position stored for a slot, for the check that a lost slot is not silently made anew.
+    #[must_use]
+    pub fn previous(&self) -> Option<Stored> {
+        self.stored.clone()
+    }
+
+    /// Where to start: the later of the slot's position and the one remembered, if that one counts here.
+    ///
+    /// # Errors
+    ///
+    /// Another server answers than before, or the server has lost what it had told us.
+    pub fn start_position(&mut self, checked: &Checked) -> Result<Lsn, Problem> {
+        self.refuse_another_system(&checked.identity)?;
+        let start = start_position(
+            checked.slot_confirmed,
+            self.stored.as_ref(),
+            &checked.identity,
+            checked.server_wal_position,
+        )?;
+        if let Some(ignored) = start.ignored {
+            warn!("starting from the slot's own position {}: {ignored}", start.position);
+            self.confirmed = Lsn::ZERO;
+        }
+        self.seen = Some(checked.identity.clone());
+        self.remember(start.position);
+        Ok(start.position)
+    }
+
+    /// The tracker moved on.
+    pub fn confirm(&mut self, confirmed: Confirmed) {
+        if confirmed.as_lsn() > self.confirmed {
+            self.remember(confirmed.as_lsn());
+        }
+    }
+
+    /// The highest position confirmed in this history of the server.
+    #[must_use]
+    pub fn confirmed(&self) -> Lsn {
+        self.confirmed
+    }
+
+    /// Saves now and then. Writing takes milliseconds at worst and happens at most once per [`SAVE_INTERVAL`].
+    pub fn save_if_due(&mut self, now: Now) {
+        let due = self.saved_at.is_none_or(|at| now.instant >= at + SAVE_INTERVAL);
+        if due && self.confirmed > self.saved {
+            self.saved_at = Some(now.instant);
+            self.save();
+        }
+    }
+
+    /// Saves what is not saved yet. A failure is told and changes nothing else: a restart may then repeat events.
+    pub fn save(&mut self) {
+        let (Some(file), Some(stored)) = (&self.file, &mut self.stored) else {
+            return;
+        };
+        if stored.confirmed_lsn == self.saved {
+            return;
+        }
+        stored.saved_at_unix_micros = Now::read().wall.unix_micros();
+        match file.save(stored) {
+            Ok(()) => self.saved = stored.confirmed_lsn,
+            Err(error) => {
+                let problem = Problem::new(Code::StateUnwritable, "state file")
+                    .found(error.to_string())
+                    .needed("room and rights to write it")
+                    .caused_by(error);
+                warn!("{problem}");
+            }
+        }
+    }
+
+    fn remember(&mut self, position: Lsn) {
+        self.confirmed = position;
+        if let Some(identity) = &self.seen {
+            let stored = self.stored.get_or_insert_with(|| Stored {
+                identity: identity.clone(),
+                confirmed_lsn: position,
+                saved_at_unix_micros: 0,
+            });
+            stored.identity.clone_from(identity);
+            stored.confirmed_lsn = position;
+        }
+    }
+
+    fn refuse_another_system(&self, found: &Identity) -> Result<(), Problem> {
+        match &self.seen {
+            Some(seen) if seen.system_identifier != found.system_identifier => {
+                Err(Problem::new(Code::SystemChanged, "server")
+                    .found(format!("system identifier {}", found.system_identifier))
+                    .needed(format!("system identifier {}, as before", seen.system_identifier))
+                    .fix("name only hosts of one cluster in source.host; if the cluster was replaced on purpose, start again"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Time between two writes of the state file while streaming.
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);

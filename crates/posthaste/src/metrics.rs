@@ -1,0 +1,411 @@
+//! Metrics: every name in one place, counted in plain atomics, put into words only when somebody asks.
+//!
+//! The hot path touches nothing but atomics: no lock, no allocation, no label look-up. Ages and lags are computed at the
+//! time of the scrape, so they grow while nothing happens.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pgoutput::{Lsn, PgTimestamp};
+
+use crate::codes::Code;
+use crate::intake::Ignored;
+use crate::policy::Target;
+
+pub use crate::metrics_text::Metrics;
+
+/// Records acknowledged by Kafka.
+pub const EVENTS_DELIVERED: &str = "posthaste_events_delivered_total";
+/// Payload, key and header bytes acknowledged by Kafka.
+pub const BYTES_DELIVERED: &str = "posthaste_bytes_delivered_total";
+/// Records handed to the Kafka client and not yet acknowledged.
+pub const EVENTS_IN_FLIGHT: &str = "posthaste_events_in_flight";
+/// Their bytes.
+pub const BYTES_IN_FLIGHT: &str = "posthaste_bytes_in_flight";
+/// The position below which everything is acknowledged.
+pub const CONFIRMED_LSN: &str = "posthaste_confirmed_lsn";
+/// The highest position received from the server.
+pub const RECEIVED_LSN: &str = "posthaste_received_lsn";
+/// From the confirmed position to the end of the server's WAL as last told.
+pub const REPLICATION_LAG: &str = "posthaste_replication_lag_bytes";
+/// Since the commit of the oldest transaction not wholly acknowledged.
+pub const OLDEST_UNACKNOWLEDGED_AGE: &str = "posthaste_oldest_unacknowledged_age_seconds";
+/// From commit to acknowledgement, one observation an event.
+pub const COMMIT_TO_ACK: &str = "posthaste_commit_to_ack_seconds";
+/// Streams that ran again after an outage, by the side that failed.
+pub const RECONNECTS: &str = "posthaste_reconnects_total";
+/// Errors by code.
+pub const ERRORS: &str = "posthaste_errors_total";
+/// Attempts that failed and were repeated, by the side that failed.
+pub const RETRIES: &str = "posthaste_retries_total";
+/// Time in which nothing was read because too much was in flight.
+pub const BACKPRESSURE_PAUSED: &str = "posthaste_backpressure_paused_seconds_total";
+/// Changes that make no event.
+pub const ROWS_IGNORED: &str = "posthaste_rows_ignored_total";
+/// Whether `/readyz` answers 200.
+pub const READY: &str = "posthaste_ready";
+/// Whether this instance reads the slot.
+pub const STREAMING: &str = "posthaste_streaming";
+/// Always 1, with the version as label.
+pub const BUILD_INFO: &str = "posthaste_build_info";
+
+/// What one pipeline counts. Clones count into the same place.
+#[derive(Debug, Clone)]
+pub struct PipelineMetrics(pub(crate) Arc<Counted>);
+
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) pipeline: String,
+    pub(crate) events_delivered: AtomicU64,
+    pub(crate) bytes_delivered: AtomicU64,
+    pub(crate) events_in_flight: AtomicU64,
+    pub(crate) bytes_in_flight: AtomicU64,
+    pub(crate) confirmed: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) server_wal_end: AtomicU64,
+    /// Microseconds since 1970, or [`NOTHING_WAITS`].
+    pub(crate) oldest_commit: AtomicI64,
+    pub(crate) commit_to_ack: Latencies,
+    pub(crate) reconnects: [AtomicU64; TARGETS.len()],
+    pub(crate) retries: [AtomicU64; TARGETS.len()],
+    pub(crate) errors: Mutex<BTreeMap<Code, u64>>,
+    pub(crate) paused_micros: AtomicU64,
+    pub(crate) rows_ignored: [AtomicU64; OPERATIONS.len()],
+    pub(crate) ready: AtomicBool,
+    pub(crate) streaming: AtomicBool,
+}
+
+impl PipelineMetrics {
+    /// Everything at zero.
+    #[must_use]
+    pub fn new(pipeline: &str) -> Self {
+        Self(Arc::new(Counted {
+            pipeline: pipeline.to_owned(),
+            events_delivered: AtomicU64::new(0),
+            bytes_delivered: AtomicU64::new(0),
+            events_in_flight: AtomicU64::new(0),
+            bytes_in_flight: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            server_wal_end: AtomicU64::new(0),
+            oldest_commit: AtomicI64::new(NOTHING_WAITS),
+            commit_to_ack: Latencies::default(),
+            reconnects: Default::default(),
+            retries: Default::default(),
+            errors: Mutex::default(),
+            paused_micros: AtomicU64::new(0),
+            rows_ignored: Default::default(),
+            ready: AtomicBool::new(false),
+            streaming: AtomicBool::new(false),
+        }))
+    }
+
+    /// So many more records were acknowledged.
+    pub fn delivered(&self, events: u64) {
+        self.0.events_delivered.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// So many more bytes of records were acknowledged.
+    pub fn delivered_bytes(&self, bytes: u64) {
+        self.0.bytes_delivered.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What is handed to the Kafka client and not yet acknowledged.
+    pub fn in_flight(&self, events: u64, bytes: u64) {
+        self.0.events_in_flight.store(events, Ordering::Relaxed);
+        self.0.bytes_in_flight.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The commit time of the oldest transaction that is not wholly acknowledged.
+    pub fn oldest_unacknowledged(&self, commit_time: Option<PgTimestamp>) {
+        let micros = commit_time.map_or(NOTHING_WAITS, PgTimestamp::unix_micros);
+        self.0.oldest_commit.store(micros, Ordering::Relaxed);
+    }
+
+    /// One event was acknowledged so long after its commit. A negative time is a clock that differs, and counts as none.
+    pub fn observe_commit_to_ack(&self, seconds: f64) {
+        self.0.commit_to_ack.observe(seconds);
+    }
+
+    /// The position below which everything is acknowledged.
+    pub fn confirmed(&self, position: Lsn) {
+        self.0.confirmed.store(position.as_u64(), Ordering::Relaxed);
+    }
+
+    /// The highest position received, which is also a lower bound of where the server's WAL ends.
+    pub fn received(&self, position: Lsn) {
+        self.0.received.store(position.as_u64(), Ordering::Relaxed);
+        self.server_wal_end(position);
+    }
+
+    /// Where the server said that its WAL ends.
+    pub fn server_wal_end(&self, position: Lsn) {
+        self.0
+            .server_wal_end
+            .fetch_max(position.as_u64(), Ordering::Relaxed);
+    }
+
+    /// The stream runs again after an outage of this side.
+    pub fn reconnected(&self, target: Target) {
+        add(&self.0.reconnects, TARGETS, target, 1);
+    }
+
+    /// An attempt failed and will be repeated.
+    pub fn retry(&self, target: Target, code: Code) {
+        add(&self.0.retries, TARGETS, target, 1);
+        self.error(code);
+    }
+
+    /// An error that is not repeated.
+    pub fn error(&self, code: Code) {
+        let mut errors = self.0.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        *errors.entry(code).or_default() += 1;
+    }
+
+    /// Reading stood still for so long because too much was in flight.
+    pub fn paused(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.0.paused_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Changes that were read and made no event.
+    pub fn ignored(&self, ignored: Ignored) {
+        let counts = [
+            ignored.inserts,
+            ignored.updates,
+            ignored.deletes,
+            ignored.truncates,
+            ignored.messages,
+        ];
+        for (counter, count) in self.0.rows_ignored.iter().zip(counts) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// What the health page says; set before each scrape.
+    pub(crate) fn state(&self, ready: bool, streaming: bool) {
+        self.0.ready.store(ready, Ordering::Relaxed);
+        self.0.streaming.store(streaming, Ordering::Relaxed);
+    }
+}
+
+/// A histogram without locks: one addition a bucket and one to the sum.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies {
+    buckets: [AtomicU64; BUCKETS.len()],
+    beyond: AtomicU64,
+    sum_micros: AtomicU64,
+}
+
+impl Latencies {
+    fn observe(&self, seconds: f64) {
+        let seconds = seconds.max(0.0);
+        let bucket = BUCKETS
+            .iter()
+            .zip(&self.buckets)
+            .find(|(bound, _)| seconds <= **bound);
+        bucket
+            .map_or(&self.beyond, |(_, counter)| counter)
+            .fetch_add(1, Ordering::Relaxed);
+        let micros = Duration::try_from_secs_f64(seconds)
+            .unwrap_or_default()
+            .as_micros();
+        self.sum_micros
+            .fetch_add(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Each bucket's upper bound and own count, and the sum of all in microseconds.
+    pub(crate) fn snapshot(&self) -> (Vec<(f64, u64)>, u64) {
+        let counters = self.buckets.iter().chain([&self.beyond]);
+        let bounds = BUCKETS.into_iter().chain([f64::INFINITY]);
+        let buckets = bounds
+            .zip(counters)
+            .map(|(bound, counter)| (bound, counter.load(Ordering::Relaxed)));
+        (buckets.collect(), self.sum_micros.load(Ordering::Relaxed))
+    }
+}
+
+fn add<const N: usize>(
+    counters: &[AtomicU64; N],
+    targets: [Target; N],
+    target: Target,
+    count: u64,
+) {
+    for (counter, candidate) in counters.iter().zip(targets) {
+        if candidate == target {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+pub(crate) const TARGETS: [Target; 2] = [Target::Postgres, Target::Kafka];
+
+/// In the order of the fields of [`Ignored`]; an insert is one into a table that is no outbox.
+pub(crate) const OPERATIONS: [&str; 5] = ["insert", "update", "delete", "truncate", "message"];
+
+/// From 1 ms to a minute.
+const BUCKETS: [f64; 15] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
+
+pub(crate) const NOTHING_WAITS: i64 = i64::MIN;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn scrape(pipelines: &[&PipelineMetrics]) -> String {
+        let pipelines = pipelines
+            .iter()
+            .map(|pipeline| (*pipeline).clone())
+            .collect();
+        Metrics::new(pipelines).prometheus().unwrap()
+    }
+
+    #[track_caller]
+    fn check(text: &str, line: &str) {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line:?} not in\n{text}"
+        );
+    }
+
+    fn names(text: &str) -> BTreeSet<String> {
+        let typed = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        typed
+            .filter_map(|rest| rest.split(' ').next())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn counts_appear_under_the_pipelines_name() {
+        let metrics = PipelineMetrics::new("orders");
+        metrics.delivered(3);
+        metrics.clone().delivered(4);
+        metrics.in_flight(5, 600);
+        metrics.retry(Target::Kafka, Code::KafkaUnreachable);
+        metrics.reconnected(Target::Postgres);
+        metrics.paused(Duration::from_millis(1500));
+        metrics.ignored(Ignored {
+            updates: 2,
+            ..Ignored::default()
+        });
+        metrics.state(true, false);
+        let text = scrape(&[&metrics]);
+        check(
+            &text,
+            "posthaste_events_delivered_total{pipeline=\"orders\"} 7",
+        );
+        check(&text, "posthaste_events_in_flight{pipeline=\"orders\"} 5");
+        check(&text, "posthaste_bytes_in_flight{pipeline=\"orders\"} 600");
+        check(
+            &text,
+            "posthaste_errors_total{pipeline=\"orders\",kind=\"PH0601\"} 1",
+        );
+        check(
+            &text,
+            "posthaste_retries_total{pipeline=\"orders\",target=\"kafka\"} 1",
+        );
+        check(
+            &text,
+            "posthaste_reconnects_total{pipeline=\"orders\",target=\"postgres\"} 1",
+        );
+        check(
+            &text,
+            "posthaste_reconnects_total{pipeline=\"orders\",target=\"kafka\"} 0",
+        );
+        check(
+            &text,
+            "posthaste_backpressure_paused_seconds_total{pipeline=\"orders\"} 1.5",
+        );
+        check(
+            &text,
+            "posthaste_rows_ignored_total{pipeline=\"orders\",operation=\"update\"} 2",
+        );
+        check(&text, "posthaste_ready{pipeline=\"orders\"} 1");
+        check(&text, "posthaste_streaming{pipeline=\"orders\"} 0");
+    }
+
+    #[test]
+    fn several_pipelines_share_one_description() {
+        let text = scrape(&[&PipelineMetrics::new("a"), &PipelineMetrics::new("b")]);
+        assert_eq!(text.matches("# TYPE posthaste_ready gauge").count(), 1);
+        check(&text, "posthaste_ready{pipeline=\"a\"} 0");
+        check(&text, "posthaste_ready{pipeline=\"b\"} 0");
+    }
+
+    #[test]
+    fn lag_is_what_the_server_has_beyond_the_confirmed_position() {
+        let metrics = PipelineMetrics::new("p");
+        metrics.received(Lsn::new(1000));
+        metrics.confirmed(Lsn::new(400));
+        check(
+            &scrape(&[&metrics]),
+            "posthaste_replication_lag_bytes{pipeline=\"p\"} 600",
+        );
+        metrics.server_wal_end(Lsn::new(1500));
+        check(
+            &scrape(&[&metrics]),
+            "posthaste_replication_lag_bytes{pipeline=\"p\"} 1100",
+        );
+        metrics.confirmed(Lsn::new(1600));
+        check(
+            &scrape(&[&metrics]),
+            "posthaste_replication_lag_bytes{pipeline=\"p\"} 0",
+        );
+    }
+
+    #[test]
+    fn latencies_fall_into_their_buckets() {
+        let metrics = PipelineMetrics::new("p");
+        for seconds in [-5.0, 0.0005, 0.001, 0.0011, 90.0] {
+            metrics.observe_commit_to_ack(seconds);
+        }
+        let text = scrape(&[&metrics]);
+        check(
+            &text,
+            "posthaste_commit_to_ack_seconds_bucket{pipeline=\"p\",le=\"0.001\"} 3",
+        );
+        check(
+            &text,
+            "posthaste_commit_to_ack_seconds_bucket{pipeline=\"p\",le=\"0.0025\"} 4",
+        );
+        check(
+            &text,
+            "posthaste_commit_to_ack_seconds_bucket{pipeline=\"p\",le=\"60\"} 4",
+        );
+        check(
+            &text,
+            "posthaste_commit_to_ack_seconds_bucket{pipeline=\"p\",le=\"+Inf\"} 5",
+        );
+        check(
+            &text,
+            "posthaste_commit_to_ack_seconds_count{pipeline=\"p\"} 5",
+        );
+    }
+
+    #[test]
+    fn a_hostile_name_stays_within_its_quotes() {
+        let text = scrape(&[&PipelineMetrics::new("a\"} 1\nevil{x=\"")]);
+        assert!(!text.lines().any(|line| line.starts_with("evil")), "{text}");
+    }
+
+    #[test]
+    fn the_document_lists_exactly_the_exported_names() {
+        let document = include_str!("../../../docs/metrics.md");
+        let listed: BTreeSet<String> = document
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `posthaste_"))
+            .filter_map(|rest| rest.split('`').next())
+            .map(|name| format!("posthaste_{name}"))
+            .collect();
+        let metrics = PipelineMetrics::new("p");
+        metrics.error(Code::WalLevel);
+        assert_eq!(listed, names(&scrape(&[&metrics])));
+    }
+}

@@ -1,0 +1,273 @@
+//! The pipeline: the one loop that moves things along the nine stages of the path.
+//!
+//! It decides nothing. What a frame means is `intake`'s affair, what may be confirmed the tracker's,
+//! what to tell the server `progress`'s, whether to retry `policy`'s. The loop receives, hands on and
+//! reacts, for one connection; `supervisor` makes the connections.
+
+use std::time::{Duration, Instant};
+
+use replication::Frame;
+use sink::{Batch, Confirmed};
+
+use crate::clock::Now;
+use crate::health::Health;
+use crate::intake::{Intake, Taken};
+use crate::memory::Memory;
+use crate::metrics::PipelineMetrics;
+use crate::policy::RunError;
+use crate::progress::Progress;
+use crate::publishing::{Publishing, Turn};
+use crate::shutdown::Shutdown;
+use crate::source::Source;
+
+/// One connection's run: everything the loop moves things between.
+#[derive(Debug)]
+pub struct Pipeline<'a> {
+    source: Source,
+    intake: Intake,
+    batch: Option<Batch>,
+    publishing: &'a mut Publishing,
+    progress: Progress,
+    memory: &'a mut Memory,
+    metrics: &'a PipelineMetrics,
+    health: &'a Health,
+}
+
+/// How an orderly end went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drained {
+    /// Everything that was read is acknowledged and confirmed.
+    Whole,
+    /// The limit came first; this many records are unconfirmed and will come again.
+    Unacknowledged(u64),
+}
+
+impl<'a> Pipeline<'a> {
+    /// Joins the stages. `start` is where the tracker stands, which is where the stream was asked to start.
+    #[must_use]
+    pub fn new(
+        source: Source,
+        intake: Intake,
+        start: Confirmed,
+        publishing: &'a mut Publishing,
+        memory: &'a mut Memory,
+        metrics: &'a PipelineMetrics,
+        health: &'a Health,
+    ) -> Self {
+        let progress = Progress::new(start, Now::read(), source.timing());
+        Self {
+            source,
+            intake,
+            batch: None,
+            publishing,
+            progress,
+            memory,
+            metrics,
+            health,
+        }
+    }
+
+    /// Streams until a stop is asked for, then drains.
+    ///
+    /// # Errors
+    ///
+    /// What ended the stream. After a row that cannot be taken, everything before it has been drained.
+    pub async fn run(
+        mut self,
+        shutdown: &mut Shutdown,
+        drain_timeout: Duration,
+    ) -> Result<Drained, RunError> {
+        match self.stream(shutdown).await {
+            Ok(()) => {
+                self.health.draining();
+                let unfinished = self.intake.is_in_transaction();
+                self.drain(drain_timeout, unfinished).await?;
+                self.say_goodbye().await
+            }
+            Err(error @ RunError::Intake(_)) => {
+                // What came before the row that stops us is as good as ever.
+                self.health.draining();
+                self.drain(drain_timeout, false).await?;
+                self.say_goodbye().await?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The loop. Branches by rank: the wish to stop, what the publisher has to tell or to give, the timer of the
+    /// status update, and only then more work.
+    async fn stream(&mut self, shutdown: &mut Shutdown) -> Result<(), RunError> {
+        loop {
+            self.health.beat();
+            self.send_status().await?;
+            let wake_at = self.progress.next_deadline(Now::read()).into();
+            let reading = self.batch.is_some();
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => return Ok(()),
+                turn = self.publishing.next(!reading) => self.handle_turn(turn?)?,
+                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
+                frame = self.source.next_frame(), if reading => {
+                    let first = take(frame?, &mut self.intake, &mut self.batch, &mut self.progress);
+                    let taken = first.and_then(|()| self.take_buffered(|_| false));
+                    self.hand_over(taken)?;
+                }
+            }
+        }
+    }
+
+    /// The second, smaller loop: no new transaction is read, and what is on its way is awaited. With `finish_transaction` the
+    /// open one is read to its end first, since no position inside it could be confirmed.
+    async fn drain(
+        &mut self,
+        drain_timeout: Duration,
+        finish_transaction: bool,
+    ) -> Result<(), RunError> {
+        let deadline = Instant::now() + drain_timeout;
+        loop {
+            let reading_on = finish_transaction && self.intake.is_in_transaction();
+            if !reading_on {
+                self.submit_rest()?;
+                if self.publishing.is_drained() {
+                    return Ok(());
+                }
+            }
+            if Instant::now() >= deadline {
+                return Ok(());
+            }
+            self.send_status().await?;
+            let wake_at = self.progress.next_deadline(Now::read()).min(deadline).into();
+            let reading = reading_on && self.batch.is_some();
+            tokio::select! {
+                biased;
+                turn = self.publishing.next(reading_on && !reading) => self.handle_turn(turn?)?,
+                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
+                frame = self.source.next_frame(), if reading => {
+                    let first = take(frame?, &mut self.intake, &mut self.batch, &mut self.progress);
+                    let taken = first.and_then(|()| self.take_buffered(|intake| !intake.is_in_transaction()));
+                    self.hand_over(taken)?;
+                }
+            }
+        }
+    }
+
+    /// The last word: the server learns the final position before the connection closes.
+    async fn say_goodbye(mut self) -> Result<Drained, RunError> {
+        self.hear_publisher()?;
+        let last_word = self.progress.status(Now::read());
+        self.source.send(&last_word.encode()).await?;
+        self.source.finish().await;
+        let outstanding = self.publishing.state().outstanding;
+        if self.publishing.is_drained() {
+            return Ok(Drained::Whole);
+        }
+        Ok(Drained::Unacknowledged(outstanding))
+    }
+
+    async fn send_status(&mut self) -> Result<(), RunError> {
+        let now = Now::read();
+        if self.progress.is_stalled(now) {
+            return Err(RunError::Stalled {
+                silent_for: self.progress.silence_max(),
+            });
+        }
+        if let Some(status) = self.progress.poll_status(now) {
+            self.source.send(&status.encode()).await?;
+        }
+        Ok(())
+    }
+
+    fn handle_turn(&mut self, turn: Turn) -> Result<(), RunError> {
+        match turn {
+            Turn::News => self.hear_publisher(),
+            Turn::Batch(batch) => {
+                self.batch = Some(batch);
+                Ok(())
+            }
+        }
+    }
+
+    /// While we do not read, the server's silence is our own doing.
+    fn handle_timer(&mut self, reading: bool) {
+        if !reading {
+            self.progress.handle_paused(Now::read());
+        }
+    }
+
+    /// Takes over what the publisher has to tell.
+    fn hear_publisher(&mut self) -> Result<(), RunError> {
+        let state = self.publishing.state();
+        self.progress.confirm(state.confirmed);
+        self.memory.confirm(state.confirmed);
+        self.memory.save_if_due(Now::read());
+        self.metrics.confirmed(state.confirmed.as_lsn());
+        self.health.publisher(&state);
+        match state.failure {
+            Some(failure) => Err(RunError::Publish(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the frames that are already here, without waiting, until the batch is full.
+    fn take_buffered(&mut self, enough: impl Fn(&Intake) -> bool) -> Result<(), RunError> {
+        while !self.batch.as_ref().is_none_or(is_full) && !enough(&self.intake) {
+            let Some(frame) = self.source.buffered_frame()? else {
+                return Ok(());
+            };
+            take(frame, &mut self.intake, &mut self.batch, &mut self.progress)?;
+        }
+        Ok(())
+    }
+
+    /// Hands the batch over if something is in it, and reports what was read. A row that could not be taken
+    /// comes after those that could.
+    fn hand_over(&mut self, taken: Result<(), RunError>) -> Result<(), RunError> {
+        self.submit_rest()?;
+        self.metrics.received(self.progress.received());
+        self.metrics.ignored(self.intake.take_ignored());
+        self.health.heard_from_server();
+        taken
+    }
+
+    fn submit_rest(&mut self) -> Result<(), RunError> {
+        if let Some(batch) = self.batch.take_if(|batch| !batch.entries.is_empty()) {
+            self.publishing.submit(batch)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes one frame: its rows go into the batch, its position to `progress`.
+fn take(
+    frame: Frame<'_>,
+    intake: &mut Intake,
+    batch: &mut Option<Batch>,
+    progress: &mut Progress,
+) -> Result<(), RunError> {
+    // The loop reads only while it has a batch; a frame without one would be a row without a place.
+    let batch = batch.get_or_insert_with(Batch::new);
+    let taken = match frame {
+        Frame::Data(body) => intake.handle_frame(body, batch)?,
+        Frame::TooLarge { size_bytes, head } => intake.handle_too_large(size_bytes, head)?,
+        Frame::End => return Err(RunError::StreamEnded),
+    };
+    match taken {
+        Taken::Data { wal_end } => progress.handle_received(wal_end, Now::read()),
+        Taken::Keepalive {
+            wal_end,
+            reply_requested,
+        } => progress.handle_keepalive(wal_end, reply_requested, Now::read()),
+    }
+    Ok(())
+}
+
+fn is_full(batch: &Batch) -> bool {
+    batch.records.byte_len() >= BATCH_BYTES_MAX || batch.entries.len() >= BATCH_ENTRIES_MAX
+}
+
+/// A batch is handed over when its records hold this many bytes; one larger record makes it larger.
+const BATCH_BYTES_MAX: usize = 256 * 1024;
+
+/// … or when it has this many entries.
+const BATCH_ENTRIES_MAX: usize = 4096;

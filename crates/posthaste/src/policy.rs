@@ -1,0 +1,212 @@
+//! Policy: the one place that decides what an error means: try again, or stop.
+//!
+//! What can heal by itself is tried again. What needs a person stops, with one message that says so.
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use std::time::Duration;
+
+use pgoutput::Lsn;
+use replication::ConnectError;
+use router::RouterConfigError;
+use sink::{KafkaConfigError, PublishError};
+use thiserror::Error;
+
+use crate::codes::{Code, Problem};
+use crate::explain;
+use crate::intake::IntakeError;
+use crate::preconditions::CheckError;
+use crate::publishing::ThreadEnded;
+
+/// Everything that can end an attempt.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Connecting, or a precondition.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// The server was silent, or took nothing, for too long.
+    #[error("PostgreSQL has been silent for {} s", silent_for.as_secs())]
+    Stalled {
+        /// How long.
+        silent_for: Duration,
+    },
+    /// The server ended the stream in order: it is shutting down.
+    #[error("the server ended the stream")]
+    StreamEnded,
+    /// A frame could not be taken.
+    #[error(transparent)]
+    Intake(#[from] IntakeError),
+    /// Kafka did not take a record.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// The Kafka client cannot be made.
+    #[error(transparent)]
+    KafkaConfig(#[from] KafkaConfigError),
+    /// The router's settings contradict each other.
+    #[error(transparent)]
+    RouterConfig(#[from] RouterConfigError),
+    /// A finished message from somewhere else.
+    #[error(transparent)]
+    Problem(#[from] Problem),
+    /// The publishing thread is gone.
+    #[error(transparent)]
+    ThreadEnded(#[from] ThreadEnded),
+    /// The operating system refused something.
+    #[error("the operating system refused {what}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What to do about an error.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Try again after a pause.
+    Retry(Retry),
+    /// Stop: a person has to act.
+    Halt(Box<Problem>),
+}
+
+/// A retry, with what it is waiting for.
+#[derive(Debug)]
+pub struct Retry {
+    /// For the log and the health page.
+    pub problem: Box<Problem>,
+    /// How to wait.
+    pub pace: Pace,
+    /// Who is being waited for.
+    pub target: Target,
+}
+
+/// How long to wait before trying again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Longer with every failure.
+    Backoff,
+    /// Once a second, without limit: somebody else does our job, and we want it soon after they stop.
+    Steady,
+}
+
+/// Which side an error came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The database.
+    Postgres,
+    /// The brokers.
+    Kafka,
+}
+
+impl Target {
+    /// The word in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Kafka => "kafka",
+        }
+    }
+}
+
+/// Decides. `at` is the last confirmed position, for messages; with `fail_fast` nothing is tried again.
+#[must_use]
+pub fn decide(error: RunError, at: Lsn, fail_fast: bool) -> Verdict {
+    match judge(error, at) {
+        Verdict::Retry(retry) if fail_fast => Verdict::Halt(retry.problem),
+        verdict => verdict,
+    }
+}
+
+fn judge(error: RunError, at: Lsn) -> Verdict {
+    match error {
+        RunError::Check(error) => judge_check(error),
+        RunError::Stalled { silent_for } => retry(
+            Target::Postgres,
+            Problem::new(Code::ServerStalled, "replication stream")
+                .found(format!("nothing from the server for {} s", silent_for.as_secs()))
+                .needed("a keepalive or data"),
+        ),
+        RunError::StreamEnded => retry(
+            Target::Postgres,
+            Problem::new(Code::StreamEnded, "replication stream")
+                .found("the server ended it, as it does when it shuts down"),
+        ),
+        RunError::Intake(error) => halt(explain::intake(error, at)),
+        RunError::Publish(error) => judge_publish(error),
+        RunError::KafkaConfig(error) => halt(explain::kafka_config(error)),
+        RunError::RouterConfig(error) => halt(explain::router_config(error)),
+        RunError::Problem(problem) => halt(problem),
+        RunError::ThreadEnded(error) => halt(
+            Problem::new(Code::Unexpected, "publishing thread").found("it ended").caused_by(error),
+        ),
+        RunError::System { what, source } => halt(
+            Problem::new(Code::Unexpected, what)
+                .found(source.to_string())
+                .needed("the operating system to allow it")
+                .caused_by(source),
+        ),
+    }
+}
+
+fn judge_check(error: CheckError) -> Verdict {
+    match error {
+        CheckError::Problem(problem) => halt(problem),
+        CheckError::Standby(problem) => retry(Target::Postgres, problem),
+        CheckError::Held { slot, pid } => Verdict::Retry(Retry {
+            problem: Box::new(
+                Problem::new(Code::SlotActive, format!("replication slot {slot}"))
+                    .found(match pid {
+                        Some(pid) => format!("held by PID {pid}"),
+                        None => "held by another process".to_owned(),
+                    })
+                    .needed("the slot to be free; this instance stands by"),
+            ),
+            pace: Pace::Steady,
+            target: Target::Postgres,
+        }),
+        CheckError::Connect(error) => judge_connect(error),
+        CheckError::Interrupted(error) => retry(
+            Target::Postgres,
+            Problem::new(Code::ServerConnectionLost, "SQL connection")
+                .found("interrupted while checking the preconditions")
+                .caused_by(error),
+        ),
+    }
+}
+
+/// A connection that fails: what the network or the server will get over, and what only a person can change.
+fn judge_connect(error: ConnectError) -> Verdict {
+    let heals = error.is_transient();
+    let problem = explain::connect(error);
+    if heals {
+        retry(Target::Postgres, problem)
+    } else {
+        halt(problem)
+    }
+}
+
+fn judge_publish(error: PublishError) -> Verdict {
+    match error {
+        // Fatal is the client's end, not the record's: the next attempt has a new one.
+        error @ (PublishError::Retriable(_) | PublishError::Fatal(_)) => {
+            retry(Target::Kafka, explain::publish(error))
+        }
+        // Also any kind added later: to stop is the safe answer.
+        error => halt(explain::publish(error)),
+    }
+}
+
+fn retry(target: Target, problem: Problem) -> Verdict {
+    Verdict::Retry(Retry {
+        problem: Box::new(problem),
+        pace: Pace::Backoff,
+        target,
+    })
+}
+
+fn halt(problem: Problem) -> Verdict {
+    Verdict::Halt(Box::new(problem))
+}

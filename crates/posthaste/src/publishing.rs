@@ -1,0 +1,375 @@
+//! Publishing: the thread that owns the publisher (stages 6 to 8), and the loop's handle to it.
+//!
+//! librdkafka is polled from one OS thread, so that a delivery needs no lock and the loop that
+//! talks to PostgreSQL never waits for Kafka. A fixed pool of batches circulates between the two:
+//! an empty one comes out of [`Publishing::next`], a full one goes into
+//! [`Publishing::submit`]. No free batch means backpressure. Nothing else bounds the hand-over.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pgoutput::{Lsn, PgTimestamp};
+use sink::{Accepted, Batch, BrokerProbe, Confirmed, Producer, PublishError, Publisher};
+use tokio::sync::{mpsc, watch};
+
+use crate::brokers::{BrokerWatch, PROBE_TIMEOUT};
+use crate::clock::Now;
+use crate::metrics::PipelineMetrics;
+use crate::policy::RunError;
+
+/// The loop's end of the publishing thread. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Publishing {
+    work: Option<SyncSender<Work>>,
+    free: mpsc::Receiver<Batch>,
+    state: watch::Receiver<PublishState>,
+    thread: Option<JoinHandle<()>>,
+    probe: Option<BrokerProbe>,
+    watch: Option<BrokerWatch>,
+    submitted: u64,
+    epoch: u64,
+}
+
+/// What [`Publishing::next`] waited for.
+#[derive(Debug)]
+pub enum Turn {
+    /// [`Publishing::state`] has changed.
+    News,
+    /// An empty batch.
+    Batch(Batch),
+}
+
+/// What the thread last told about itself.
+#[derive(Debug, Clone)]
+pub struct PublishState {
+    /// Everything up to here is acknowledged.
+    pub confirmed: Confirmed,
+    /// Records enqueued and not yet acknowledged.
+    pub outstanding: u64,
+    /// Their bytes.
+    pub outstanding_bytes: u64,
+    /// Commit time of the oldest transaction that is not wholly acknowledged.
+    pub oldest: Option<PgTimestamp>,
+    /// The first failure since the last restart; nothing is enqueued after it.
+    pub failure: Option<PublishError>,
+    /// Whether at least one broker connection is up, as far as the client knows.
+    pub brokers_up: bool,
+    accepted: u64,
+    epoch: u64,
+}
+
+impl Publishing {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refused a thread.
+    pub fn start<P: Producer + Send + 'static>(
+        publisher: Publisher<P>,
+        probe: Option<BrokerProbe>,
+        metrics: PipelineMetrics,
+    ) -> std::io::Result<Self> {
+        let (work_sender, work) = sync_channel(BATCHES_MAX + 1);
+        let (recycled, free) = mpsc::channel(BATCHES_MAX);
+        for _ in 0..BATCHES_MAX {
+            // The channel holds exactly the pool, so this cannot fail.
+            drop(recycled.try_send(Batch::new()));
+        }
+        let first = PublishState {
+            confirmed: publisher.confirmed(),
+            outstanding: 0,
+            outstanding_bytes: 0,
+            oldest: None,
+            failure: None,
+            brokers_up: false,
+            accepted: 0,
+            epoch: 0,
+        };
+        let (state_sender, state) = watch::channel(first);
+        let worker = Worker {
+            publisher,
+            metrics,
+            work,
+            recycled,
+            state: state_sender,
+            pending: VecDeque::with_capacity(BATCHES_MAX),
+            failure: None,
+            accepted: 0,
+            epoch: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name("publish".to_owned())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            work: Some(work_sender),
+            free,
+            state,
+            thread: Some(thread),
+            watch: probe.clone().map(BrokerWatch::start),
+            probe,
+            submitted: 0,
+            epoch: 0,
+        })
+    }
+
+    /// Waits for an answer of any broker.
+    ///
+    /// # Errors
+    ///
+    /// Nobody answered within [`PROBE_TIMEOUT`](crate::brokers::PROBE_TIMEOUT).
+    pub async fn require_broker(&self) -> Result<(), RunError> {
+        let Some(probe) = self.probe.clone() else {
+            return Ok(());
+        };
+        let asked = tokio::task::spawn_blocking(move || probe.reachable(PROBE_TIMEOUT)).await;
+        match asked {
+            Ok(answer) => Ok(answer?),
+            // The runtime is going down, and so are we.
+            Err(_) => Err(ThreadEnded.into()),
+        }
+    }
+
+    /// Waits until the thread has news, or an empty batch if one is wanted. News come first: they are what frees
+    /// memory here and WAL at the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// News that nobody waited for is seen by the next call; a batch is either returned or still in the pool.
+    pub async fn next(&mut self, want_batch: bool) -> Result<Turn, ThreadEnded> {
+        tokio::select! {
+            biased;
+            changed = self.state.changed() => changed.map(|()| Turn::News).map_err(|_| ThreadEnded),
+            batch = self.free.recv(), if want_batch => batch.map(Turn::Batch).ok_or(ThreadEnded),
+        }
+    }
+
+    /// Hands a batch over. Never blocks: the pool is no larger than the queue.
+    ///
+    /// # Errors
+    ///
+    /// The thread has ended, which only a panic in it can cause.
+    pub fn submit(&mut self, batch: Batch) -> Result<(), ThreadEnded> {
+        self.send(Work::Batch(batch))?;
+        self.submitted += 1;
+        Ok(())
+    }
+
+    /// Forgets everything outstanding: the stream starts again at `start`.
+    ///
+    /// Deliveries of what was enqueued before still come, and count for nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`].
+    pub async fn restart(&mut self, start: Lsn) -> Result<Confirmed, ThreadEnded> {
+        self.send(Work::Restart { start })?;
+        self.submitted = 0;
+        self.epoch += 1;
+        let epoch = self.epoch;
+        let state = self
+            .state
+            .wait_for(|state| state.epoch == epoch)
+            .await
+            .map_err(|_| ThreadEnded)?;
+        Ok(state.confirmed)
+    }
+
+    /// The newest news.
+    #[must_use]
+    pub fn state(&self) -> PublishState {
+        self.state.borrow().clone()
+    }
+
+    /// Whether everything submitted is acknowledged.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let state = self.state.borrow();
+        state.accepted == self.submitted && state.outstanding == 0
+    }
+
+    fn send(&self, work: Work) -> Result<(), ThreadEnded> {
+        let sender = self.work.as_ref().ok_or(ThreadEnded)?;
+        sender.try_send(work).map_err(|_| ThreadEnded)
+    }
+}
+
+impl Drop for Publishing {
+    fn drop(&mut self) {
+        // Closing the channel is what ends the thread; it then drops the producer, which purges.
+        self.watch = None;
+        self.work = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the publishing thread panicked");
+        }
+    }
+}
+
+/// The publishing thread is gone.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the publishing thread has ended")]
+pub struct ThreadEnded;
+
+enum Work {
+    Batch(Batch),
+    Restart { start: Lsn },
+}
+
+struct Worker<P: Producer> {
+    publisher: Publisher<P>,
+    metrics: PipelineMetrics,
+    work: Receiver<Work>,
+    recycled: mpsc::Sender<Batch>,
+    state: watch::Sender<PublishState>,
+    pending: VecDeque<Batch>,
+    failure: Option<PublishError>,
+    accepted: u64,
+    epoch: u64,
+}
+
+impl<P: Producer> Worker<P> {
+    fn run(mut self) {
+        loop {
+            match self.work.recv_timeout(self.patience()) {
+                Ok(work) => {
+                    self.handle_work(work);
+                    while let Ok(more) = self.work.try_recv() {
+                        self.handle_work(more);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let full = self.accept_pending();
+            self.poll(if full { POLL_GAP } else { Duration::ZERO });
+            self.tell();
+        }
+    }
+
+    /// How long to wait for work before looking after deliveries again.
+    fn patience(&self) -> Duration {
+        if self.failure.is_some() {
+            IDLE_GAP
+        } else if !self.pending.is_empty() {
+            Duration::ZERO
+        } else if self.publisher.outstanding() > 0 {
+            POLL_GAP
+        } else {
+            IDLE_GAP
+        }
+    }
+
+    fn handle_work(&mut self, work: Work) {
+        match work {
+            Work::Batch(batch) => self.pending.push_back(batch),
+            Work::Restart { start } => {
+                while let Some(batch) = self.pending.pop_front() {
+                    self.recycle(batch);
+                }
+                self.publisher.restart(start);
+                self.failure = None;
+                self.accepted = 0;
+                self.epoch += 1;
+            }
+        }
+    }
+
+    /// Enqueues what the limits allow; true when they are reached.
+    fn accept_pending(&mut self) -> bool {
+        while self.failure.is_none() {
+            let Some(mut batch) = self.pending.pop_front() else {
+                return false;
+            };
+            match self.publisher.accept(&mut batch) {
+                Ok(Accepted::All) => {
+                    self.accepted += 1;
+                    self.recycle(batch);
+                }
+                Ok(Accepted::Full) => {
+                    self.pending.push_front(batch);
+                    return true;
+                }
+                Err(error) => {
+                    self.pending.push_front(batch);
+                    self.fail(error);
+                }
+            }
+        }
+        false
+    }
+
+    fn poll(&mut self, timeout: Duration) {
+        let metrics = &self.metrics;
+        let now = Now::read().wall;
+        let polled = self.publisher.poll(timeout, now, &mut |latency| {
+            metrics.observe_commit_to_ack(latency.as_secs_f64());
+        });
+        match polled {
+            Ok(polled) => {
+                self.metrics.delivered(polled.delivered);
+                self.metrics.delivered_bytes(polled.bytes);
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn fail(&mut self, error: PublishError) {
+        // The first failure is the cause; those after it are its consequences.
+        if self.failure.is_none() {
+            self.failure = Some(error);
+        }
+    }
+
+    fn recycle(&mut self, mut batch: Batch) {
+        batch.clear();
+        // The channel holds the whole pool; an error means that the loop is gone, and so are we soon.
+        drop(self.recycled.try_send(batch));
+    }
+
+    fn tell(&mut self) {
+        let news = PublishState {
+            confirmed: self.publisher.confirmed(),
+            outstanding: self.publisher.outstanding(),
+            outstanding_bytes: self.publisher.outstanding_bytes(),
+            oldest: self.publisher.oldest(),
+            failure: self.failure.clone(),
+            brokers_up: self.publisher.producer().brokers_up(),
+            accepted: self.accepted,
+            epoch: self.epoch,
+        };
+        self.metrics.in_flight(news.outstanding, news.outstanding_bytes);
+        self.metrics.oldest_unacknowledged(news.oldest);
+        self.state.send_if_modified(|old| {
+            let modified = !old.is_same(&news);
+            *old = news;
+            modified
+        });
+    }
+}
+
+impl PublishState {
+    fn is_same(&self, other: &Self) -> bool {
+        self.confirmed == other.confirmed
+            && self.outstanding == other.outstanding
+            && self.failure.is_some() == other.failure.is_some()
+            && self.brokers_up == other.brokers_up
+            && self.accepted == other.accepted
+            && self.epoch == other.epoch
+    }
+}
+
+/// Batches in circulation: one being filled, one being enqueued, the rest in between.
+pub const BATCHES_MAX: usize = 6;
+
+/// Time between two looks at the deliveries while some are outstanding.
+const POLL_GAP: Duration = Duration::from_millis(1);
+
+/// The same while none are: only the client's own events are served.
+const IDLE_GAP: Duration = Duration::from_millis(50);

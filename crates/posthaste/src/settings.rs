@@ -1,0 +1,121 @@
+//! Settings: the configuration, handed to each crate in that crate's own words.
+
+use std::path::Path;
+
+use replication::{ConnectOptions, Secret, process_environment};
+use router::Router;
+use sink::{KafkaConfig, Limits};
+
+use crate::codes::{Code, Problem};
+use crate::config::{Pipeline, Source};
+use crate::explain;
+use crate::preconditions::Wanted;
+
+/// How to connect to PostgreSQL: what the configuration says, then libpq's environment and password file.
+///
+/// `password_file` is read here, at every connect, so that a password can be rotated under a running process.
+///
+/// # Errors
+///
+/// A connection setting that is wrong, or a password file that cannot be read.
+pub fn connect_options(pipeline: &Pipeline) -> Result<ConnectOptions, Problem> {
+    let source = &pipeline.source;
+    let url = source.url.as_ref().map_or("", |url| url.reveal());
+    let keywords = keywords(source);
+    let borrowed: Vec<_> = keywords.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut options = ConnectOptions::from_parts(url, &borrowed, &process_environment)
+        .map_err(explain::connect)?;
+    if let Some(password) = password(source)? {
+        options.set_password(password);
+    }
+    options.set_default_application_name(&format!("posthaste-{}", pipeline.name));
+    Ok(options)
+}
+
+/// What the preconditions are checked against.
+///
+/// # Errors
+///
+/// The router's settings contradict each other.
+pub fn wanted(pipeline: &Pipeline) -> Result<Wanted, Problem> {
+    let router = Router::new(pipeline.router.clone()).map_err(explain::router_config)?;
+    let columns = router
+        .mapped_columns()
+        .into_iter()
+        .map(|(column, required)| (column.to_owned(), required))
+        .collect();
+    Ok(Wanted {
+        slot: pipeline.source.slot.clone(),
+        publication: pipeline.source.publication.clone(),
+        tables: pipeline.source.tables.clone(),
+        columns,
+        create: pipeline.source.create,
+        previous: None,
+    })
+}
+
+/// The producer's configuration.
+#[must_use]
+pub fn kafka_config(pipeline: &Pipeline) -> KafkaConfig {
+    let kafka = &pipeline.kafka;
+    let properties = kafka.properties.iter();
+    KafkaConfig {
+        brokers: kafka.bootstrap_servers(),
+        client_id: kafka.client_id.clone(),
+        properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        limits: limits(pipeline),
+    }
+}
+
+/// What may be in flight.
+#[must_use]
+pub fn limits(pipeline: &Pipeline) -> Limits {
+    Limits {
+        in_flight_records_max: pipeline.kafka.in_flight_records_max,
+        in_flight_bytes_max: pipeline.kafka.in_flight_bytes_max,
+    }
+}
+
+/// The keys of `[source]` as libpq's keywords.
+fn keywords(source: &Source) -> Vec<(&'static str, String)> {
+    let mut keywords = Vec::new();
+    let mut put = |name, value: Option<String>| keywords.extend(value.map(|value| (name, value)));
+    let path = |path: &Option<std::path::PathBuf>| path.as_deref().map(|path| path.display().to_string());
+    put("host", joined(&source.host));
+    put("port", joined(&source.port));
+    put("user", source.user.clone());
+    put("dbname", source.dbname.clone());
+    put("passfile", path(&source.passfile));
+    put("sslmode", source.sslmode.clone());
+    put("sslrootcert", path(&source.sslrootcert));
+    put("sslcert", path(&source.sslcert));
+    put("sslkey", path(&source.sslkey));
+    put("application_name", source.application_name.clone());
+    let seconds = source.connect_timeout.map(|timeout| timeout.as_secs().max(1).to_string());
+    put("connect_timeout", seconds);
+    keywords
+}
+
+fn joined<T: ToString>(values: &[T]) -> Option<String> {
+    let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(","))
+}
+
+fn password(source: &Source) -> Result<Option<Secret>, Problem> {
+    if let Some(file) = &source.password_file {
+        return read_password(file).map(Some);
+    }
+    Ok(source.password.as_ref().map(|password| Secret::new(password.reveal())))
+}
+
+fn read_password(file: &Path) -> Result<Secret, Problem> {
+    let text = std::fs::read(file).map_err(|error| {
+        Problem::new(Code::ConfigSecretFile, format!("source.password_file {}", file.display()))
+            .found(error.to_string())
+            .needed("a readable file with the password alone")
+            .caused_by(error)
+    })?;
+    // One line break at the end is the editor's, anything more is the password's.
+    let password = text.strip_suffix(b"\n").unwrap_or(&text);
+    Ok(Secret::new(password.strip_suffix(b"\r").unwrap_or(password)))
+}

@@ -1,0 +1,165 @@
+//! Stage 1 of 9: Source. Opens the stream and reads it, one Frame at a time.
+//!
+//! Opening means: an SQL connection for the checks, a replication connection, the checks themselves,
+//! the choice of the start position, START_REPLICATION. The SQL connection is closed again: nothing
+//! that could break separately is kept.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use pgoutput::Lsn;
+use replication::{ConnectError, CopyBoth, Frame, quote_ident};
+use tracing::warn;
+
+use crate::config::Pipeline as Settings;
+use crate::memory::Memory;
+use crate::policy::RunError;
+use crate::preconditions::{self, Checked, Wanted};
+use crate::progress::Timing;
+use crate::settings::connect_options;
+use crate::slot::{Stream, explain_start_error};
+
+/// An open replication stream.
+#[derive(Debug)]
+pub struct Source {
+    copy: CopyBoth,
+    checked: Checked,
+    status_interval: Duration,
+    told: Told,
+}
+
+/// What the server was told at the start of the stream, to say what its errors are about.
+#[derive(Debug)]
+struct Told {
+    slot: String,
+    publication: String,
+    start: Lsn,
+}
+
+impl Told {
+    fn explain(&self, error: ConnectError) -> RunError {
+        let stream = Stream {
+            slot: &self.slot,
+            publication: &self.publication,
+            position: self.start,
+        };
+        explain_start_error(stream, error).into()
+    }
+}
+
+impl Source {
+    /// Connects, checks every precondition and starts the stream at the later of the slot's position and the one
+    /// remembered for this slot.
+    ///
+    /// # Errors
+    ///
+    /// A connection that fails, a precondition that does not hold, or a slot in use.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connections. A publication or slot made on the way stays, whole.
+    pub async fn open(
+        settings: &Settings,
+        wanted: &Wanted,
+        memory: &mut Memory,
+    ) -> Result<Self, RunError> {
+        let options = connect_options(settings)?;
+        let (sql, client, checked) = preconditions::open(&options, wanted).await?;
+        drop(sql);
+        for warning in &checked.warnings {
+            warn!(code = %warning.code, "{}", warning.text);
+        }
+        let start = memory.start_position(&checked)?;
+        let told = Told {
+            slot: wanted.slot.clone(),
+            publication: wanted.publication.clone(),
+            start,
+        };
+        let mut copy = client
+            .start_replication(&wanted.slot, start.as_u64(), &stream_options(wanted))
+            .await
+            .map_err(|error| told.explain(error))?;
+        // Above what the protocol can express there is no limit to set.
+        copy.set_frame_bytes_max(u32::try_from(settings.source.frame_bytes_max).unwrap_or(u32::MAX));
+        Ok(Self {
+            copy,
+            checked,
+            status_interval: settings.source.status_interval,
+            told,
+        })
+    }
+
+    /// Where the stream was asked to start.
+    #[must_use]
+    pub fn start(&self) -> Lsn {
+        self.told.start
+    }
+
+    /// Base types of the mapped columns that are domains.
+    #[must_use]
+    pub fn base_types(&self) -> HashMap<u32, u32> {
+        self.checked.base_types.clone()
+    }
+
+    /// The intervals of the conversation with this server.
+    #[must_use]
+    pub fn timing(&self) -> Timing {
+        Timing::for_server(self.checked.wal_sender_timeout, self.status_interval)
+    }
+
+    /// Waits for the next frame.
+    ///
+    /// # Errors
+    ///
+    /// The connection was lost, or the server ended it with an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Bytes read stay in the connection's own buffer when the future is dropped.
+    pub async fn next_frame(&mut self) -> Result<Frame<'_>, RunError> {
+        let Self { copy, told, .. } = self;
+        copy.next_frame().await.map_err(|error| told.explain(error))
+    }
+
+    /// The next frame if it is here already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::next_frame`].
+    pub fn buffered_frame(&mut self) -> Result<Option<Frame<'_>>, RunError> {
+        let Self { copy, told, .. } = self;
+        copy.buffered_frame().map_err(|error| told.explain(error))
+    }
+
+    /// Sends one `CopyData` body.
+    ///
+    /// # Errors
+    ///
+    /// The connection was lost, or does not take anything for too long.
+    pub async fn send(&mut self, body: &[u8]) -> Result<(), RunError> {
+        match tokio::time::timeout(SEND_TIMEOUT, self.copy.send(body)).await {
+            Ok(sent) => sent.map_err(|error| self.told.explain(error)),
+            Err(_) => Err(RunError::Stalled {
+                silent_for: SEND_TIMEOUT,
+            }),
+        }
+    }
+
+    /// Ends the stream in order, so that the server has taken in the last status update. Bounded; errors no longer matter.
+    pub async fn finish(self) {
+        self.copy.finish().await;
+    }
+}
+
+/// The options of START_REPLICATION (manual: "Logical Streaming Replication Parameters").
+///
+/// Publication names are quoted *inside* the value, since the server splits it like a list of identifiers.
+fn stream_options(wanted: &Wanted) -> Vec<(&'static str, String)> {
+    vec![
+        ("proto_version", "1".to_owned()),
+        ("publication_names", quote_ident(&wanted.publication)),
+    ]
+}
+
+/// How long the socket may refuse a status update of 39 bytes.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);

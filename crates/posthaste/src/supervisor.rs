@@ -1,0 +1,261 @@
+//! The supervisor: makes connections for the pipeline until it is told to stop, one after another.
+//!
+//! What can heal is tried again, with backoff; `policy` decides what that is. An outage is one line when it
+//! begins and one when it ends, however many attempts lie between.
+
+use std::time::{Duration, Instant};
+
+use pgoutput::Lsn;
+use router::Router;
+use sink::{KafkaProducer, Publisher};
+use tracing::{debug, info, warn};
+
+use crate::backoff::Backoff;
+use crate::clock::Now;
+use crate::codes::Problem;
+use crate::config::{Config, Pipeline as Settings};
+use crate::health::Health;
+use crate::intake::Intake;
+use crate::memory::Memory;
+use crate::metrics::PipelineMetrics;
+use crate::pipeline::{Drained, Pipeline};
+use crate::policy::{self, Pace, Retry, RunError, Target, Verdict};
+use crate::preconditions::Wanted;
+use crate::publishing::Publishing;
+use crate::settings;
+use crate::shutdown::Shutdown;
+use crate::source::Source;
+
+
+/// What others see of a pipeline.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// For `/metrics`.
+    pub metrics: PipelineMetrics,
+    /// For `/healthz` and `/readyz`.
+    pub health: Health,
+}
+
+/// Everything a pipeline needs from one attempt to the next.
+#[derive(Debug)]
+pub struct Supervisor {
+    settings: Settings,
+    wanted: Wanted,
+    memory: Memory,
+    metrics: PipelineMetrics,
+    health: Health,
+    shutdown: Shutdown,
+    fail_fast: bool,
+    publishing: Option<Publishing>,
+    backoff: Backoff,
+    outage: Option<Outage>,
+}
+
+impl Supervisor {
+    /// Prepares the pipeline of a configuration; nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// Settings that contradict each other, or a state directory that cannot be used.
+    pub fn new(
+        config: &Config,
+        pipeline: &Settings,
+        watched: Watched,
+        shutdown: Shutdown,
+        fail_fast: bool,
+    ) -> Result<Self, Problem> {
+        let memory = Memory::open(config, &pipeline.name)?;
+        let mut wanted = settings::wanted(pipeline)?;
+        wanted.previous = memory.previous();
+        let seed = Now::read().wall.unix_micros().unsigned_abs();
+        let retry = &pipeline.retry;
+        Ok(Self {
+            backoff: Backoff::new(retry.backoff_initial, retry.backoff_max, seed),
+            settings: pipeline.clone(),
+            wanted,
+            memory,
+            metrics: watched.metrics,
+            health: watched.health,
+            shutdown,
+            fail_fast,
+            publishing: None,
+            outage: None,
+        })
+    }
+
+    /// Runs until a stop is asked for.
+    ///
+    /// # Errors
+    ///
+    /// What cannot heal by itself; with `fail_fast`, what could.
+    pub async fn run(mut self) -> Result<Drained, Problem> {
+        loop {
+            let error = match self.attempt().await {
+                Ok(drained) => return Ok(self.end(drained)),
+                Err(error) => error,
+            };
+            match policy::decide(error, self.memory.confirmed(), self.fail_fast) {
+                Verdict::Halt(problem) => {
+                    self.health.failed(&problem);
+                    self.metrics.error(problem.code);
+                    self.memory.save();
+                    return Err(*problem);
+                }
+                Verdict::Retry(retry) => {
+                    if self.wait(retry).await == Waited::StopAskedFor {
+                        let drained = self.publishing.as_ref().map_or(Drained::Whole, left_behind);
+                        return Ok(self.end(drained));
+                    }
+                }
+            }
+        }
+    }
+
+    /// One connection, from opening it to its end.
+    async fn attempt(&mut self) -> Result<Drained, RunError> {
+        self.health.connecting();
+        let mut publishing = match self.publishing.take() {
+            Some(publishing) => publishing,
+            None => self.start_publishing()?,
+        };
+        let outcome = self.attempt_with(&mut publishing).await;
+        self.publishing = Some(publishing);
+        outcome
+    }
+
+    async fn attempt_with(&mut self, publishing: &mut Publishing) -> Result<Drained, RunError> {
+        if self.fail_fast {
+            publishing.require_broker().await?;
+        }
+        let opening = Source::open(&self.settings, &self.wanted, &mut self.memory);
+        let Some(opened) = self.shutdown.unless_requested(opening).await else {
+            return Ok(left_behind(publishing));
+        };
+        let source = opened?;
+        if publishing.state().confirmed.as_lsn() > source.start() {
+            // Another history of the server: positions of the old one mean nothing in it.
+            *publishing = self.start_publishing()?;
+        }
+        let mut router = Router::new(self.settings.router.clone())?;
+        router.set_base_types(source.base_types());
+        let start = publishing.restart(source.start()).await?;
+        self.resumed(source.start());
+        let began = Instant::now();
+        let pipeline = Pipeline::new(
+            source,
+            Intake::new(router),
+            start,
+            publishing,
+            &mut self.memory,
+            &self.metrics,
+            &self.health,
+        );
+        let outcome = pipeline
+            .run(&mut self.shutdown, self.settings.kafka.drain_timeout)
+            .await;
+        // An attempt that got somewhere was no failure of the one before.
+        let advanced = self.memory.confirmed() > start.as_lsn();
+        if advanced || began.elapsed() >= self.settings.retry.backoff_max {
+            self.backoff.reset();
+        }
+        outcome
+    }
+
+    fn start_publishing(&self) -> Result<Publishing, RunError> {
+        let producer = KafkaProducer::new(&settings::kafka_config(&self.settings))?;
+        let probe = producer.probe();
+        let limits = settings::limits(&self.settings);
+        let publisher = Publisher::new(producer, limits, self.memory.confirmed());
+        let started = Publishing::start(publisher, Some(probe), self.metrics.clone());
+        started.map_err(|source| RunError::System {
+            what: "a thread",
+            source,
+        })
+    }
+
+    /// Waits before the next attempt; what is in flight goes on being acknowledged meanwhile.
+    async fn wait(&mut self, retry: Retry) -> Waited {
+        let delay = match retry.pace {
+            Pace::Backoff => self.backoff.next_delay(),
+            Pace::Steady => STEADY_DELAY,
+        };
+        self.lost(&retry, delay);
+        self.metrics.retry(retry.target, retry.problem.code);
+        match self.shutdown.unless_requested(tokio::time::sleep(delay)).await {
+            Some(()) => Waited::Long,
+            None => Waited::StopAskedFor,
+        }
+    }
+
+    /// One line when an outage begins, and one per change of who holds the slot; the tries in between only in detail.
+    fn lost(&mut self, retry: &Retry, delay: Duration) {
+        let problem = &retry.problem;
+        self.health.waiting(retry.pace, problem);
+        let standing_by = (retry.pace == Pace::Steady).then(|| problem.found.clone());
+        let first = self.outage.is_none();
+        let outage = self.outage.get_or_insert_with(|| Outage {
+            began: Instant::now(),
+            target: retry.target,
+            tries: 0,
+            standing_by: None,
+        });
+        outage.tries += 1;
+        let holder_changed = standing_by.is_some() && standing_by != outage.standing_by;
+        outage.standing_by = standing_by;
+        if first && retry.pace == Pace::Backoff {
+            warn!(target = retry.target.name(), "lost: {problem}; trying again");
+        } else if holder_changed {
+            info!("standing by: {problem}");
+        } else {
+            debug!(tries = outage.tries, ?delay, "still waiting: {problem}");
+        }
+    }
+
+    fn resumed(&mut self, start: Lsn) {
+        match self.outage.take() {
+            Some(outage) => {
+                self.metrics.reconnected(outage.target);
+                info!(
+                    target = outage.target.name(),
+                    tries = outage.tries,
+                    seconds = outage.began.elapsed().as_secs_f64(),
+                    "resumed: streaming from {start}"
+                );
+            }
+            None => info!("streaming from {start}"),
+        }
+        self.health.streaming();
+    }
+
+    fn end(&mut self, drained: Drained) -> Drained {
+        self.memory.save();
+        self.health.stopped();
+        drained
+    }
+}
+
+/// A stop without a connection: nothing can be confirmed any more, whatever is still acknowledged.
+fn left_behind(publishing: &Publishing) -> Drained {
+    match publishing.state().outstanding {
+        0 => Drained::Whole,
+        outstanding => Drained::Unacknowledged(outstanding),
+    }
+}
+
+/// From the first failure until the stream runs again.
+#[derive(Debug)]
+struct Outage {
+    began: Instant,
+    target: Target,
+    tries: u32,
+    standing_by: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Waited {
+    Long,
+    StopAskedFor,
+}
+
+/// Pause between two looks at a slot that another process holds.
+const STEADY_DELAY: Duration = Duration::from_secs(1);
