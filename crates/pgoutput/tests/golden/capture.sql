@@ -7,6 +7,7 @@
 -- created, its statements are run in order, and all that pg_logical_slot_peek_binary_changes() yields with
 -- proto_version=1, publication_names=p and messages=true becomes <scenario>.hex: first a line '# ' and the
 -- server's version(), then a line per message: position, xid, bytes in hexadecimal. Then the slot is dropped.
+-- (The option messages exists from 14 on.)
 --
 -- Lines that mean something:
 --   -- scenario: name           what follows belongs to it
