@@ -148,6 +148,9 @@ impl<'a> Certificate<'a> {
     /// Whether the certificate is for `host`, by libpq's rules: alternative names first, the common
     /// name only where no alternative name is of the host's kind.
     pub(crate) fn is_for(&self, host: &str) -> bool {
+        if host.is_empty() {
+            return false;
+        }
         let address: Option<IpAddr> = host.parse().ok();
         let octets = address.map(|address| match address {
             IpAddr::V4(address) => address.octets().to_vec(),

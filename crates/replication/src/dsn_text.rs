@@ -20,7 +20,11 @@ pub(crate) fn pairs(text: &str) -> Result<Vec<Pair>, ConnectError> {
         }
     }
     // Another scheme would otherwise be read as an odd keyword, with a riddle for an error.
-    if text.split('=').next().is_some_and(|start| start.contains("://")) {
+    if text
+        .split('=')
+        .next()
+        .is_some_and(|start| start.contains("://"))
+    {
         return Err(refused("a URL begins with postgres:// or postgresql://"));
     }
     keyword_pairs(text)

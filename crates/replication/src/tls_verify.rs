@@ -55,7 +55,7 @@ impl Roots {
         })
     }
 
-    fn verify_chain(
+    pub(crate) fn verify_chain(
         &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
