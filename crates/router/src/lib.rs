@@ -83,6 +83,7 @@
 
 mod bytea;
 mod config;
+pub mod connect;
 mod error;
 mod outbox;
 mod record;
