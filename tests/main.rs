@@ -1,1 +1,19 @@
-//! End-to-end tests, one promise a file.
+//! End-to-end tests: the built connector between a real PostgreSQL and a real Kafka, one promise a file.
+//!
+//! Tests are named as behaviours; those that stand for a case of the field problems begin with its id (`b03_…`).
+//! `cargo xtask test` builds the connector and runs them; see `support/` for what they are made of.
+
+// What arrives: committed rows, each once, in order per key, byte for byte.
+mod delivery;
+// `kill -9` at random moments: nothing lost, and repeats re-run a whole stretch.
+mod crash;
+// Brokers stopped or frozen: the server stays content, nothing is confirmed early.
+mod broker_outage;
+// Nothing in the outbox while others write: the slot still moves.
+mod quiet_outbox;
+// The confirmed position: never ahead of an acknowledgement, never backwards.
+mod confirmed_position;
+// Stop and start by an operator: nothing repeated, exit code 0.
+mod graceful_stop;
+// One transaction of 200 000 rows: flat memory.
+mod big_transaction;

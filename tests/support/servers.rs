@@ -88,7 +88,7 @@ impl Servers {
 }
 
 /// The number of the only Kafka node.
-pub const NODE: usize = 1;
+pub const NODE: usize = 0;
 
 static SHARED_POSTGRES: Once<Postgres> = Once::new("shared PostgreSQL", start_postgres);
 static SHARED_KAFKA: Once<Kafka> = Once::new("shared Kafka", start_kafka);

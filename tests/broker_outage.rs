@@ -1,0 +1,310 @@
+//! Brokers stopped or frozen: the server stays content, nothing is confirmed early, nothing is lost or repeated.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::checker::{Repeats, check};
+use e2e::config::Config;
+use e2e::connector::Connector;
+use e2e::fixture::{Fixture, SOON};
+use e2e::ledger::Ledger;
+use e2e::servers::{NODE, Servers};
+use e2e::slot::{Position, Slot};
+use e2e::wait;
+use e2e::writer::Load;
+
+/// How the broker goes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outage {
+    /// Its process ends and its port closes.
+    Stopped,
+    /// It keeps its connections and says nothing.
+    Frozen,
+}
+
+impl Outage {
+    fn begin(self, fixture: &Fixture) -> Result<()> {
+        let kafka = &fixture.servers.kafka;
+        match self {
+            Self::Stopped => tokio::task::block_in_place(|| kafka.stop_node(NODE)),
+            Self::Frozen => kafka.pause_node(NODE),
+        }
+    }
+
+    fn end(self, fixture: &Fixture) -> Result<()> {
+        let kafka = &fixture.servers.kafka;
+        match self {
+            Self::Stopped => tokio::task::block_in_place(|| kafka.start_node(NODE)),
+            Self::Frozen => kafka.resume_node(NODE),
+        }
+    }
+}
+
+/// A fixture on the broker that may be stopped, whose server cuts a silent walsender after `wal_sender_timeout`.
+async fn fragile(name: &str, wal_sender_timeout: &str) -> Result<Fixture> {
+    let fixture = Fixture::on(Servers::with_fragile_kafka().await?, name).await?;
+    fixture
+        .sql(&format!(
+            "ALTER ROLE {} SET wal_sender_timeout = '{wal_sender_timeout}'",
+            fixture.role
+        ))
+        .await?;
+    Ok(fixture)
+}
+
+/// A status update every second is due three times within `wal_sender_timeout`; this leaves room for a busy machine.
+const REPLY_AGE_MAX_MS: f64 = 3000.0;
+
+/// For the whole `span`: the same walsender, replies in time, and no position beyond `limit` confirmed.
+async fn server_is_content(
+    slot: &Slot,
+    walsender: i32,
+    limit: Position,
+    span: Duration,
+) -> Result<()> {
+    wait::throughout("the server is content", span, async || {
+        let state = slot.state().await?;
+        ensure!(
+            state.active_pid == Some(walsender),
+            "walsender {walsender} became {:?}",
+            state.active_pid
+        );
+        ensure!(
+            state.confirmed < limit,
+            "{} is confirmed although nothing from {limit} on can be acknowledged",
+            state.confirmed
+        );
+        let age = slot.reply_age_ms().await?;
+        ensure!(age < REPLY_AGE_MAX_MS, "no reply for {age} ms");
+        Ok(true)
+    })
+    .await
+}
+
+fn no_timeout_in_server_log(fixture: &Fixture) -> Result<()> {
+    let log = fixture.servers.postgres.log();
+    let cut = log.lines().find(|line| {
+        line.contains("terminating walsender process due to replication timeout")
+            && line.contains(&fixture.role)
+    });
+    ensure!(cut.is_none(), "the server cut the connection: {cut:?}");
+    Ok(())
+}
+
+async fn outage_under_load(name: &str, outage: Outage, span: Duration) -> Result<()> {
+    let fixture = fragile(name, "4s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let slot = fixture.watch_slot().await?;
+    let walsender = slot.walsender().await?;
+    let load = Load::steady(40);
+    let seed = load.seed;
+    let load = load.start(&fixture).await?;
+    consumer.wait_for_events(200, SOON).await?;
+    outage.begin(&fixture)?;
+    // What is committed from here on cannot be acknowledged; the row is the proof that something is.
+    load.goes_on_for(20, SOON).await?;
+    let limit = slot.wal_position().await?;
+    server_is_content(&slot, walsender, limit, span).await?;
+    load.goes_on_for(20, SOON).await?;
+    outage.end(&fixture)?;
+    load.goes_on_for(100, SOON).await?;
+    let ledger = load.stop().await?;
+    consumer
+        .wait_for_events(ledger.len(), Duration::from_secs(60))
+        .await?;
+    slot.catches_up(SOON).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Forbidden)
+        .with_context(|| format!("seed {seed}"))?;
+    ensure!(slot.walsender().await? == walsender);
+    no_timeout_in_server_log(&fixture)?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_stopped_for_thirty_seconds_costs_nothing() -> Result<()> {
+    outage_under_load("stopped", Outage::Stopped, Duration::from_secs(30)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_frozen_for_three_sender_timeouts_costs_nothing() -> Result<()> {
+    outage_under_load("frozen", Outage::Frozen, Duration::from_secs(12)).await
+}
+
+/// B01: small queues, a large backlog, and a broker that freezes after the first records.
+async fn slow_sink(name: &str, statement: &str, repetitions: usize) -> Result<()> {
+    let fixture = fragile(name, "4s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let config = fixture.config().with("kafka.in_flight_records_max", "1000");
+    let client = fixture.client().await?;
+    for _ in 0..repetitions {
+        client.batch_execute(statement).await?;
+    }
+    let connector = fixture.start_with(&config).await?;
+    let slot = fixture.watch_slot().await?;
+    let walsender = slot.walsender().await?;
+    consumer.wait_for_events(500, SOON).await?;
+    Outage::Frozen.begin(&fixture)?;
+    let limit = slot.wal_position().await?;
+    server_is_content(&slot, walsender, limit, Duration::from_secs(10)).await?;
+    let stopped_at = slot.confirmed().await?;
+    // Nothing is acknowledged, so nothing moves at all.
+    wait::throughout(
+        "the position stands still",
+        Duration::from_secs(2),
+        async || Ok(slot.confirmed().await? == stopped_at),
+    )
+    .await?;
+    Outage::Frozen.end(&fixture)?;
+    let ledger = Ledger::from_table(&client).await?;
+    consumer
+        .wait_for_events(ledger.len(), Duration::from_secs(60))
+        .await?;
+    slot.catches_up(SOON).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Forbidden)?;
+    ensure!(ledger.len() == 50_000 && slot.walsender().await? == walsender);
+    no_timeout_in_server_log(&fixture)?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b01_a_frozen_broker_does_not_stop_feedback_over_many_transactions() -> Result<()> {
+    let statement = "
+        INSERT INTO outbox (aggregatetype, aggregateid, aggregate_version, payload)
+        SELECT 'order', 'k' || n % 20, nextval('versions'), jsonb_build_object('text', repeat('x', 1000))
+        FROM generate_series(1, 100) n";
+    slow_sink(
+        "slow_many",
+        &format!("CREATE SEQUENCE IF NOT EXISTS versions; {statement}"),
+        500,
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b01_a_frozen_broker_does_not_stop_feedback_within_one_transaction() -> Result<()> {
+    let statement = "
+        INSERT INTO outbox (aggregatetype, aggregateid, aggregate_version, payload)
+        SELECT 'order', 'k' || n % 20, n, jsonb_build_object('text', repeat('x', 1000))
+        FROM generate_series(1, 50000) n";
+    slow_sink("slow_one", statement, 1).await
+}
+
+/// B18: longer without a broker than any client time-out, and every record still arrives.
+async fn outage_beyond_every_timeout(name: &str, outage: Outage) -> Result<()> {
+    let fixture = fragile(name, "4s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let config = short_timeouts(fixture.config());
+    let connector = fixture.start_with(&config).await?;
+    let slot = fixture.watch_slot().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 0).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    slot.catches_up(SOON).await?;
+    outage.begin(&fixture)?;
+    let limit = slot.wal_position().await?;
+    for n in 1..=100 {
+        fixture.insert(&client, n).await?;
+    }
+    let walsender = slot.walsender().await?;
+    let limit = limit.max(slot.confirmed().await?);
+    wait::throughout(
+        "nothing is confirmed",
+        Duration::from_secs(15),
+        async || Ok(slot.confirmed().await? <= limit),
+    )
+    .await?;
+    outage.end(&fixture)?;
+    consumer
+        .wait_for_events(101, Duration::from_secs(60))
+        .await?;
+    slot.catches_up(SOON).await?;
+    let mut keys: Vec<i32> = consumer
+        .read_to_end()
+        .await?
+        .iter()
+        .filter_map(|record| record.key_text().parse().ok())
+        .collect();
+    keys.sort_unstable();
+    ensure!(keys == (0..=100).collect::<Vec<_>>(), "arrived: {keys:?}");
+    ensure!(slot.walsender().await? == walsender);
+    connector.stop().await
+}
+
+/// Time-outs of the client that a shorter outage must outlast.
+fn short_timeouts(config: Config) -> Config {
+    config
+        .with_kafka("socket.timeout.ms", "4000")
+        .with_kafka("request.timeout.ms", "4000")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b18_records_outlive_a_stopped_broker() -> Result<()> {
+    outage_beyond_every_timeout("b18_stopped", Outage::Stopped).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b18_records_outlive_a_frozen_broker() -> Result<()> {
+    outage_beyond_every_timeout("b18_frozen", Outage::Frozen).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b19_a_full_queue_slows_reading_down_and_nothing_else() -> Result<()> {
+    let fixture = Fixture::new("full_queue").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    fixture
+        .sql(
+            "INSERT INTO outbox (aggregatetype, aggregateid, aggregate_version, payload)
+             SELECT 'order', 'k' || n % 20, n, jsonb_build_object('text', repeat('x', 200))
+             FROM generate_series(1, 50000) n",
+        )
+        .await?;
+    let config = fixture.config().with("kafka.in_flight_records_max", "100");
+    let connector = fixture.start_with(&config).await?;
+    consumer
+        .wait_for_events(50_000, Duration::from_secs(90))
+        .await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    let ledger = Ledger::from_table(&fixture.client().await?).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Forbidden)?;
+    let complaints = complaints(&connector);
+    ensure!(complaints.is_empty(), "it complained: {complaints:?}");
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_while_the_broker_is_away_ends_at_the_drain_limit_with_code_4() -> Result<()> {
+    let fixture = fragile("drain", "20s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let config = fixture.config().with_text("kafka.drain_timeout", "2s");
+    let connector = fixture.start_with(&config).await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    Outage::Frozen.begin(&fixture)?;
+    for n in 2..=8 {
+        fixture.insert(&client, n).await?;
+    }
+    wait::until_true("the events to be in flight", SOON, async || {
+        let in_flight = connector.metric("posthaste_events_in_flight").await?;
+        Ok((in_flight - 7.0).abs() < 0.5)
+    })
+    .await?;
+    connector.signal(xtask::process::Signal::TERM)?;
+    let code = connector.exit_code(Duration::from_secs(6)).await?;
+    ensure!(code == 4, "exit code {code}");
+    // The number of what stays unconfirmed is told, under the code of this case.
+    ensure!(!connector.lines_with(&["PH0706", "7"]).is_empty());
+    Outage::Frozen.end(&fixture)?;
+    let connector = fixture.start().await?;
+    consumer.wait_for_events(8, SOON).await?;
+    connector.stop().await
+}
+
+/// Lines of the log above the level of information.
+fn complaints(connector: &Connector) -> Vec<String> {
+    let mut lines = connector.lines_with(&["\"ERROR\""]);
+    lines.extend(connector.lines_with(&["\"WARN\""]));
+    lines
+}
