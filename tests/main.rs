@@ -17,3 +17,11 @@ mod confirmed_position;
 mod graceful_stop;
 // One transaction of 200 000 rows: flat memory.
 mod big_transaction;
+// The connection ends under us: terminated, restarted, frozen, taken.
+mod connection;
+// Start: what cannot heal is told in one message and ends the process, what can heal is retried.
+mod preconditions;
+// `source.create`: publication and slot made by us, while somebody writes.
+mod create;
+// The pages for people and machines that watch.
+mod http;

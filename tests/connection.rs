@@ -1,0 +1,369 @@
+//! The connection ends under us: terminated, restarted, refused, frozen, or the slot taken by somebody else.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::checker::{Repeats, check};
+use e2e::connector::Connector;
+use e2e::fixture::{Fixture, SOON};
+use e2e::servers::Servers;
+use e2e::wait;
+use e2e::writer::Load;
+use xtask::postgres::StopMode;
+use xtask::process::Signal;
+
+/// B25: back within 15 s after the server accepts connections.
+const BACK_WITHIN: Duration = Duration::from_secs(15);
+
+/// One outage is one line when it begins and one when it ends, however many attempts lie between.
+fn one_line_each(connector: &Connector, outages: usize) -> Result<()> {
+    for word in ["\"lost: ", "\"resumed: "] {
+        let lines = connector.lines_with(&[word]);
+        ensure!(
+            lines.len() == outages,
+            "{outages} outages, but {} lines with {word}: {lines:#?}",
+            lines.len()
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_a_a_terminated_walsender_is_replaced() -> Result<()> {
+    let fixture = Fixture::new("b25_a").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let slot = fixture.watch_slot().await?;
+    let load = Load::steady(50);
+    let seed = load.seed;
+    let load = load.start(&fixture).await?;
+    consumer.wait_for_events(100, SOON).await?;
+    let client = fixture.client().await?;
+    for _ in 0..2 {
+        let walsender = slot.walsender().await?;
+        client
+            .execute("SELECT pg_terminate_backend($1)", &[&walsender])
+            .await?;
+        wait::until_true("another walsender", BACK_WITHIN, async || {
+            let now = slot.state().await?.active_pid;
+            Ok(now.is_some_and(|pid| pid != walsender))
+        })
+        .await?;
+        load.goes_on_for(50, SOON).await?;
+    }
+    let ledger = load.stop().await?;
+    consumer.wait_for_events(ledger.len(), SOON).await?;
+    slot.catches_up(SOON).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)
+        .with_context(|| format!("seed {seed}"))?;
+    ensure!(connector.is_ready().await);
+    one_line_each(&connector, 2)?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_b_all_backends_of_the_role_terminated_at_once() -> Result<()> {
+    let fixture = Fixture::new("b25_b").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    client
+        .execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1",
+            &[&fixture.role],
+        )
+        .await?;
+    fixture.insert(&client, 2).await?;
+    consumer.wait_for_records(2, BACK_WITHIN).await?;
+    connector.ready().await?;
+    // Event 1 was confirmed, so it does not come again.
+    ensure!(consumer.read_to_end().await?.len() == 2);
+    one_line_each(&connector, 1)?;
+    connector.stop().await
+}
+
+async fn restart_under_load(name: &str, mode: StopMode, down: Duration) -> Result<()> {
+    let fixture = Fixture::on(Servers::with_fragile_postgres().await?, name).await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let load = Load::steady(50);
+    let seed = load.seed;
+    let load = load.start(&fixture).await?;
+    consumer.wait_for_events(100, SOON).await?;
+    let postgres = &fixture.servers.postgres;
+    tokio::task::block_in_place(|| postgres.stop(mode))?;
+    wait::until_true(
+        "/readyz to tell that it does not stream",
+        SOON,
+        async || Ok(!connector.is_ready().await),
+    )
+    .await?;
+    wait::throughout("the process lives", down, async || {
+        Ok(connector.get("/healthz").await?.status == 200)
+    })
+    .await?;
+    tokio::task::block_in_place(|| postgres.start_again())?;
+    let up = Instant::now();
+    connector.ready().await?;
+    ensure!(up.elapsed() < BACK_WITHIN, "back after {:?}", up.elapsed());
+    load.goes_on_for(100, SOON).await?;
+    let ledger = load.stop().await?;
+    consumer
+        .wait_for_events(ledger.len(), Duration::from_secs(30))
+        .await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)
+        .with_context(|| format!("seed {seed}"))?;
+    one_line_each(&connector, 1)?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_c_a_fast_restart_of_the_server() -> Result<()> {
+    restart_under_load("b25_c", StopMode::Fast, Duration::ZERO).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_d_an_immediate_restart_of_the_server() -> Result<()> {
+    restart_under_load("b25_d", StopMode::Immediate, Duration::ZERO).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_e_a_server_that_is_down_for_a_while() -> Result<()> {
+    restart_under_load("b25_e", StopMode::Fast, Duration::from_secs(10)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_confirmed_before_a_server_restart_does_not_come_again() -> Result<()> {
+    let fixture = Fixture::on(Servers::with_fragile_postgres().await?, "restart_memory").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    // Only its memory holds the position: there is no state file.
+    let connector = fixture
+        .start_with(&fixture.config().without("state.directory"))
+        .await?;
+    let mut expected = 0;
+    for mode in [StopMode::Fast, StopMode::Immediate] {
+        let client = fixture.client().await?;
+        for _ in 0..20 {
+            expected += 1;
+            fixture.insert(&client, expected).await?;
+        }
+        consumer
+            .wait_for_records(usize::try_from(expected)?, SOON)
+            .await?;
+        fixture.watch_slot().await?.catches_up(SOON).await?;
+        drop(client);
+        let postgres = &fixture.servers.postgres;
+        tokio::task::block_in_place(|| postgres.restart(mode))?;
+        wait::until_true("another walsender", BACK_WITHIN, async || {
+            let slot = fixture.watch_slot().await?;
+            Ok(slot.state().await?.active_pid.is_some())
+        })
+        .await?;
+        connector.ready().await?;
+    }
+    let client = fixture.client().await?;
+    fixture.insert(&client, 999).await?;
+    consumer
+        .wait_for_records(usize::try_from(expected + 1)?, SOON)
+        .await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    let read = consumer.read_to_end().await?.len();
+    ensure!(read == 41, "{read} records of 41 events");
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_f_a_server_without_a_free_connection_is_waited_for() -> Result<()> {
+    let fixture = Fixture::new("b25_f").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let client = fixture.client().await?;
+    client
+        .batch_execute(&format!("ALTER ROLE {} CONNECTION LIMIT 0", fixture.role))
+        .await?;
+    let connector = Connector::start(&fixture.config())?;
+    connector.prints(&["PH0208"], SOON).await?;
+    ensure!(!connector.is_ready().await);
+    client
+        .batch_execute(&format!("ALTER ROLE {} CONNECTION LIMIT -1", fixture.role))
+        .await?;
+    connector.ready().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b26_a_a_frozen_walsender_is_noticed_and_left() -> Result<()> {
+    let fixture = Fixture::new("b26_a").await?;
+    fixture
+        .sql(&format!(
+            "ALTER ROLE {} SET wal_sender_timeout = '3s'",
+            fixture.role
+        ))
+        .await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 0).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    let slot = fixture.watch_slot().await?;
+    let walsender = slot.walsender().await?;
+    signal(walsender, "STOP")?;
+    for n in 1..=10 {
+        fixture.insert(&client, n).await?;
+    }
+    let frozen = Instant::now();
+    // At most twice `wal_sender_timeout`, and a little for a busy machine.
+    let noticed = wait::until_true("not ready", Duration::from_secs(9), async || {
+        Ok(!connector.is_ready().await)
+    })
+    .await;
+    signal(walsender, "CONT")?;
+    noticed.with_context(|| format!("frozen for {:?}", frozen.elapsed()))?;
+    consumer
+        .wait_for_events(11, Duration::from_secs(30))
+        .await?;
+    connector.ready().await?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b26_c_hours_of_quiet_in_short_cause_no_reconnect() -> Result<()> {
+    for (name, timeout) in [("quiet_1s", "1s"), ("quiet_0", "0")] {
+        let fixture = Fixture::new(name).await?;
+        fixture
+            .sql(&format!(
+                "ALTER ROLE {} SET wal_sender_timeout = '{timeout}'",
+                fixture.role
+            ))
+            .await?;
+        let config = fixture
+            .config()
+            .with_text("source.status_interval", "200ms");
+        let connector = fixture.start_with(&config).await?;
+        let slot = fixture.watch_slot().await?;
+        let walsender = slot.walsender().await?;
+        // Six sender timeouts, as six minutes are with the usual one.
+        wait::throughout(
+            "ready on the same walsender",
+            Duration::from_secs(6),
+            async || {
+                Ok(slot.state().await?.active_pid == Some(walsender) && connector.is_ready().await)
+            },
+        )
+        .await?;
+        one_line_each(&connector, 0)?;
+        connector.stop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b22_b_a_second_instance_waits_and_disturbs_nobody() -> Result<()> {
+    let fixture = Fixture::new("b22_b").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let active = fixture.start().await?;
+    let slot = fixture.watch_slot().await?;
+    let walsender = slot.walsender().await?;
+    // It has its own state: it is another machine.
+    let standby = Connector::start(&fixture.config().without("state.directory"))?;
+    let pid = walsender.to_string();
+    standby
+        .prints(&["PH0314", &fixture.slot, &pid], SOON)
+        .await?;
+    let client = fixture.client().await?;
+    let mut n = 0;
+    wait::throughout(
+        "the active one is undisturbed",
+        Duration::from_secs(6),
+        async || {
+            n += 1;
+            fixture.insert(&client, n).await?;
+            Ok(slot.state().await?.active_pid == Some(walsender) && active.is_ready().await)
+        },
+    )
+    .await?;
+    // One line a holder, not one a try.
+    let lines = standby.lines_with(&["PH0314"]);
+    ensure!(lines.len() == 1, "{} lines: {lines:#?}", lines.len());
+    let expected = usize::try_from(n)?;
+    consumer.wait_for_records(expected, SOON).await?;
+    slot.catches_up(SOON).await?;
+    ensure!(consumer.read_to_end().await?.len() == expected);
+    active.kill()?;
+    let killed = Instant::now();
+    standby.ready().await?;
+    ensure!(
+        killed.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        killed.elapsed()
+    );
+    fixture.insert(&client, n + 1).await?;
+    consumer.wait_for_events(expected + 1, SOON).await?;
+    standby.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b22_a_a_frozen_holder_is_waited_for_and_replaced() -> Result<()> {
+    let fixture = Fixture::new("b22_a").await?;
+    fixture
+        .sql(&format!(
+            "ALTER ROLE {} SET wal_sender_timeout = '4s'",
+            fixture.role
+        ))
+        .await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let holder = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    holder.signal(Signal::STOP)?;
+    let successor = Connector::start(&fixture.config().without("state.directory"))?;
+    successor.prints(&["PH0314"], SOON).await?;
+    fixture.insert(&client, 2).await?;
+    // The server drops the silent holder by itself.
+    successor.ready().await?;
+    consumer.wait_for_events(2, SOON).await?;
+    holder.signal(Signal::KILL)?;
+    ensure!(consumer.read_to_end().await?.len() == 2);
+    successor.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b22_c_a_slot_held_by_pg_recvlogical_is_taken_when_it_is_free() -> Result<()> {
+    let fixture = Fixture::new("b22_c").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let postgres = &fixture.servers.postgres;
+    let holder = xtask::process::Daemon::spawn(
+        "pg_recvlogical",
+        std::process::Command::new(postgres.bin("pg_recvlogical")?)
+            .args(["--start", "-f", "/dev/null", "-o", "proto_version=1"])
+            .args(["-S", &fixture.slot])
+            .args(["-o", &format!("publication_names={}", fixture.publication)])
+            .args(["-d", &postgres.url("postgres", None, &fixture.database)])
+            .stderr(std::process::Stdio::null()),
+    )?;
+    fixture.watch_slot().await?.walsender().await?;
+    let connector = Connector::start(&fixture.config())?;
+    connector.prints(&["PH0314", &fixture.slot], SOON).await?;
+    drop(holder);
+    connector.ready().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    connector.stop().await
+}
+
+/// Signals a server process; the number comes from the server itself.
+fn signal(pid: i32, name: &str) -> Result<()> {
+    let status = std::process::Command::new("/bin/sh")
+        .args(["-c", "kill -s \"$0\" \"$1\"", name, &pid.to_string()])
+        .status()?;
+    ensure!(status.success(), "kill -{name} {pid}: {status}");
+    Ok(())
+}
