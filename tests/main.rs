@@ -23,5 +23,19 @@ mod connection;
 mod preconditions;
 // `source.create`: publication and slot made by us, while somebody writes.
 mod create;
+// Message kinds and operations that make no record.
+mod decoder;
+// Columns that come, go and change their names.
+mod schema_change;
+// Partitioned outbox tables.
+mod partitions;
+// Names that need quoting, and names that stand twice.
+mod names;
+// Types of keys and payloads, NULL and empty.
+mod values;
+// Topic names made from rows.
+mod topics;
+// Role and database defaults set against us.
+mod session;
 // The pages for people and machines that watch.
 mod http;
