@@ -28,6 +28,14 @@ impl PublishError {
         }
     }
 
+    /// The error of a code by librdkafka's name, such as `MSG_SIZE_TOO_LARGE`: for producers that are not librdkafka.
+    /// `None` if there is no such code.
+    #[must_use]
+    pub fn from_code(name: &str) -> Option<Self> {
+        let (code, ..) = CODES.iter().find(|(_, listed, _)| *listed == name)?;
+        Some(Self::classify(Failure::new(*code)))
+    }
+
     /// Classifies by the code alone.
     pub(crate) fn classify(failure: Failure) -> Self {
         let class = known(failure.code).map_or(Class::Retriable, |(_, class)| class);
@@ -517,6 +525,13 @@ mod tests {
         };
         assert!(sized(2_000_000).tells_more_than(&sized(1_000)));
         assert!(!sized(1_000).tells_more_than(&sized(2_000_000)));
+    }
+
+    #[test]
+    fn a_code_is_found_by_its_name() {
+        let found = PublishError::from_code("_UNKNOWN_TOPIC");
+        assert!(matches!(found, Some(PublishError::Retriable(_))));
+        assert!(PublishError::from_code("NO_SUCH_CODE").is_none());
     }
 
     #[test]

@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, PurgeConfig};
 use rdkafka::types::RDKafkaErrorCode as Code;
 use router::Record;
 
 use crate::error::{Failure, KafkaConfigError, PublishError};
 use crate::kafka_context::{Context, ID_HEADER, Outcome, event_id_text};
+use crate::kafka_lookup::{Found, Lookup};
+use crate::kafka_opening::{Admission, Openings};
 use crate::kafka_options::{KafkaConfig, config_error};
 use crate::producer::{Delivery, EnqueueError, Producer};
 use crate::tracker::Ticket;
@@ -31,6 +33,10 @@ pub struct KafkaProducer {
     /// Outcomes being handed over; empty between two polls.
     handing: Vec<Outcome>,
     in_flight: usize,
+    openings: Openings,
+    lookup: Option<Lookup>,
+    /// When the openings were last forgotten.
+    opened_since: Instant,
     /// Why the last attempt to replace the client failed.
     broken: Option<PublishError>,
 }
@@ -57,6 +63,9 @@ impl KafkaProducer {
             client,
             handing: Vec::new(),
             in_flight: 0,
+            openings: Openings::default(),
+            lookup: None,
+            opened_since: Instant::now(),
             broken: None,
         })
     }
@@ -87,8 +96,12 @@ impl KafkaProducer {
         let handed = self.handing.len();
         self.in_flight = self.in_flight.saturating_sub(handed);
         for Outcome { opaque, failure } in self.handing.drain(..) {
+            let ticket = Ticket::from_opaque(opaque);
+            if failure.is_none() {
+                self.openings.handle_ack(ticket.number());
+            }
             on_delivery(Delivery {
-                ticket: Ticket::from_opaque(opaque),
+                ticket,
                 result: failure.map_or(Ok(()), |failure| Err(PublishError::classify(*failure))),
             });
         }
@@ -111,6 +124,29 @@ impl KafkaProducer {
             _ => refuse(code, ticket, record),
         }
     }
+
+    /// Whether the record may follow what is on its way; see [`Openings`].
+    fn admit(&mut self, record: &Record<'_>) -> Admission {
+        match self.openings.admit(record) {
+            Admission::UnknownTopic if self.learn(record.topic) => self.openings.admit(record),
+            admission => admission,
+        }
+    }
+
+    fn learn(&mut self, topic: &str) -> bool {
+        match Lookup::ask(&mut self.lookup, topic, &self.client) {
+            Found::Partitions(count) => {
+                self.openings.learn(topic, count);
+                true
+            }
+            Found::Waiting => false,
+        }
+    }
+
+    fn forget_openings(&mut self) {
+        self.openings = Openings::default();
+        self.opened_since = Instant::now();
+    }
 }
 
 impl Producer for KafkaProducer {
@@ -119,6 +155,11 @@ impl Producer for KafkaProducer {
         if record.partition.is_some_and(|partition| partition < 0) {
             return Err(refuse(Code::UnknownPartition, ticket, record));
         }
+        let admission = self.admit(record);
+        if matches!(admission, Admission::Wait | Admission::UnknownTopic) {
+            return Err(EnqueueError::Full(ticket));
+        }
+        let number = ticket.number();
         let message = BaseRecord::<[u8], [u8], usize> {
             topic: record.topic,
             partition: record.partition,
@@ -131,6 +172,9 @@ impl Producer for KafkaProducer {
         match self.client.send(message) {
             Ok(()) => {
                 self.in_flight += 1;
+                if let Admission::First(place) = admission {
+                    self.openings.await_first(number, place);
+                }
                 self.shared.topic.get_or_init(|| record.topic.to_owned());
                 Ok(())
             }
@@ -148,6 +192,9 @@ impl Producer for KafkaProducer {
             let left = deadline.map_or(Duration::ZERO, |deadline| {
                 deadline.saturating_duration_since(Instant::now())
             });
+            if handed > 0 && self.opened_since.elapsed() > OPENINGS_AGE_MAX {
+                self.forget_openings();
+            }
             if handed > 0 || left.is_zero() {
                 return;
             }
@@ -162,6 +209,7 @@ impl Producer for KafkaProducer {
     /// Replaces the client by a new one. Nothing less will do: a purged idempotent producer no longer agrees with
     /// the brokers on sequence numbers, and one that saw a topic missing goes on refusing it.
     fn purge(&mut self) {
+        drop_unsent(&self.client);
         match create(&self.options) {
             Ok(client) => {
                 self.broken = None;
@@ -176,6 +224,8 @@ impl Producer for KafkaProducer {
         }
         self.handing.clear();
         self.in_flight = 0;
+        self.lookup = None;
+        self.forget_openings();
     }
 
     fn fatal_error(&self) -> Option<PublishError> {
@@ -198,6 +248,12 @@ impl Producer for KafkaProducer {
 
     fn broker_error(&self) -> Option<PublishError> {
         self.context().trouble()
+    }
+}
+
+impl Drop for KafkaProducer {
+    fn drop(&mut self) {
+        drop_unsent(&self.client);
     }
 }
 
@@ -266,6 +322,12 @@ fn create(options: &ClientConfig) -> Result<Arc<Client>, KafkaConfigError> {
     client.map(Arc::new).map_err(config_error)
 }
 
+/// Takes back what is not on the wire. The client may live on for a moment, in the hands of a probe or a lookup; it
+/// must not go on sending beside its successor.
+fn drop_unsent(client: &Client) {
+    client.purge(PurgeConfig::default().queue().inflight());
+}
+
 fn headers(record: &Record<'_>) -> Option<OwnedHeaders> {
     if record.header_count() == 0 {
         return None;
@@ -300,6 +362,10 @@ fn refuse(code: Code, ticket: Ticket, record: &Record<'_>) -> EnqueueError {
 
 /// Events served in a row before what they brought is handed over.
 const EVENTS_PER_DRAIN_MAX: usize = 256;
+
+/// Brokers forget producers that are silent for a day, and topics may get more partitions, so each partition is
+/// opened again from time to time.
+const OPENINGS_AGE_MAX: Duration = Duration::from_secs(3_600);
 
 /// How long one poll of the client sleeps: it does not wake up for what comes meanwhile.
 const POLL_STEP: Duration = Duration::from_millis(1);

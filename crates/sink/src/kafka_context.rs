@@ -123,7 +123,9 @@ impl ClientContext for Context {
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.count_event();
-        let notable = level as i32 <= RDKafkaLogLevel::Warning as i32;
+        // Of the warnings, one is about what we set ourselves, and comes with every client.
+        let notable =
+            level as i32 <= RDKafkaLogLevel::Warning as i32 && !message.contains(GAPLESS_GUARANTEE);
         if notable && let Some(suppressed) = lock(&self.log_limit).admit(Instant::now()) {
             tracing::warn!(target: "kafka", facility, suppressed, "{message}");
         } else {
@@ -191,6 +193,9 @@ pub(crate) fn event_id_text(id: &[u8]) -> Box<str> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// librdkafka calls this property experimental.
+const GAPLESS_GUARANTEE: &str = "property enable.gapless.guarantee is experimental";
 
 /// The header in which every event carries its id.
 pub(crate) const ID_HEADER: &str = "id";

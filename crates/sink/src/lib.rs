@@ -35,6 +35,8 @@ mod batch;
 mod error;
 mod kafka;
 mod kafka_context;
+mod kafka_lookup;
+mod kafka_opening;
 mod kafka_options;
 mod kafka_properties;
 mod producer;

@@ -223,11 +223,12 @@ impl<P: Producer> Publisher<P> {
                 Ok(Accepted::Full)
             }
             Err(EnqueueError::Refused { error, .. }) => {
-                self.failure = Some(Stop {
-                    error: error.clone(),
-                    patience: 0,
-                });
-                Err(error)
+                let stop = self.failure.insert(Stop::new(error));
+                if stop.is_settled() {
+                    Err(stop.error.clone())
+                } else {
+                    Ok(Accepted::Full)
+                }
             }
         }
     }
@@ -639,10 +640,25 @@ mod tests {
     }
 
     #[test]
+    fn a_producer_that_refuses_because_of_an_earlier_failure_waits_for_its_cause() {
+        let mut publisher = publisher(no_limits());
+        publisher.producer.refuse = Some(("b".to_owned(), Code::GaplessGuarantee));
+        let mut stream = batch(&["a", "b"]);
+        assert_eq!(publisher.accept(&mut stream).unwrap(), Accepted::Full);
+        publisher.producer.refuse = None;
+        assert_eq!(publisher.accept(&mut stream).unwrap(), Accepted::Full);
+        publisher.producer.answer(0, Err(Code::MessageSizeTooLarge));
+        let error = poll(&mut publisher).unwrap_err();
+        assert_eq!(error.failure().code(), "MSG_SIZE_TOO_LARGE");
+        assert_eq!(publisher.producer.sent, ["a"]);
+    }
+
+    #[test]
     fn a_consequence_without_a_cause_is_told_itself() {
         let mut publisher = publisher(no_limits());
         publisher.accept(&mut batch(&["a", "b"])).map(drop).unwrap();
         publisher.producer.fatal = Some(Code::GaplessGuarantee);
+        poll(&mut publisher).unwrap();
         let told = (0..CAUSE_POLLS_MAX).find_map(|_| poll(&mut publisher).err());
         assert!(matches!(told, Some(PublishError::Fatal(_))));
     }
