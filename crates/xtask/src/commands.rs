@@ -1,5 +1,7 @@
 //! The commands, one a file.
 
+pub(crate) mod bench;
+mod bench_report;
 pub(crate) mod demo;
 mod run;
 pub(crate) mod test;

@@ -26,6 +26,7 @@ pub struct Kafka {
     nodes: Vec<Node>,
     distribution: Distribution,
     heap_mb: u32,
+    java: Vec<String>,
     scratch: Scratch,
 }
 
@@ -41,6 +42,8 @@ pub struct KafkaOptions {
     pub listeners: Vec<String>,
     /// Java heap of each node.
     pub heap_mb: u32,
+    /// Further options of Java, after ours and so stronger.
+    pub java: Vec<String>,
 }
 
 impl Default for KafkaOptions {
@@ -50,6 +53,7 @@ impl Default for KafkaOptions {
             properties: Vec::new(),
             listeners: Vec::new(),
             heap_mb: 512,
+            java: Vec::new(),
         }
     }
 }
@@ -88,6 +92,7 @@ impl Kafka {
             nodes,
             distribution,
             heap_mb: options.heap_mb,
+            java: options.java,
             scratch,
         };
         for node in &kafka.nodes {
@@ -307,6 +312,7 @@ impl Kafka {
             .context("open the log of Kafka")?;
         let mut command = self.distribution.java(self.heap_mb);
         command
+            .args(&self.java)
             .args(["-Dposthaste.private=kafka", "kafka.Kafka"])
             .arg(node.properties_file())
             .current_dir(&node.folder)
@@ -314,6 +320,7 @@ impl Kafka {
             .stdout(log.try_clone().context("open the log of Kafka")?)
             .stderr(log);
         let daemon = Daemon::spawn(&format!("Kafka node {}", node.id), &mut command)?;
+        daemon.leave(self.scratch.path())?;
         *node.server() = Some(daemon);
         Ok(())
     }

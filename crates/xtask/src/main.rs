@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Task::Bench(options) => commands::bench::run(&options),
         Task::Demo(options) => commands::demo::run(&options),
         Task::Test(options) => commands::test::run(&options),
         Task::Tidy => commands::tidy::run(),
@@ -32,6 +33,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Measures how fast a backlog reaches Kafka, beside `pg_recvlogical` and a bare producer.
+    Bench(commands::bench::Options),
     /// Shows the whole path at work: a private PostgreSQL, a real Kafka, the connector, events and their records.
     Demo(commands::demo::Options),
     /// Runs everything that has to pass before a change may land; installs what is missing.

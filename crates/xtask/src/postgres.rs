@@ -107,6 +107,7 @@ impl Postgres {
             .stdout(log.try_clone().context("open the log of PostgreSQL")?)
             .stderr(log);
         let daemon = Daemon::spawn_with("PostgreSQL", &mut command, Signal::INT)?;
+        daemon.leave(self.scratch.path())?;
         wait_for("PostgreSQL to start", START_TIMEOUT, || {
             if let Some(status) = daemon.try_wait()? {
                 bail!("PostgreSQL ended at once: {status}");

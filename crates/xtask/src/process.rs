@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -67,6 +68,15 @@ impl Daemon {
                 status: None,
             }),
         })
+    }
+
+    /// Gives a folder to the watchdog, to be removed when this process ends without having stopped the program. As long
+    /// as this process lives, the folder's owner here is the one to remove it.
+    ///
+    /// # Errors
+    /// The watchdog has gone.
+    pub fn leave(&self, folder: &Path) -> Result<()> {
+        self.state().watchdog.tell(&folder.display().to_string())
     }
 
     /// The process id of the program itself, which is also the id of its group.
@@ -198,6 +208,39 @@ pub fn wait_for<T>(
 /// Often enough that a start is not noticeably longer, seldom enough that waiting costs nothing.
 const POLL: Duration = Duration::from_millis(20);
 
+/// What a running process has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// User and system time of all its threads, in steps of ten milliseconds.
+    pub cpu_ms: u64,
+    /// The most memory it ever had resident.
+    pub peak_kib: u64,
+}
+
+/// Asks the kernel what a process has used; nothing once it has ended.
+#[must_use]
+pub fn usage(pid: u32) -> Option<Usage> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    parse_usage(&stat, &status)
+}
+
+/// The program's name, in parentheses, may hold anything; after it come fields by number ("proc_pid_stat" in the
+/// manual): the third is the state, user and system time are the 14th and 15th.
+fn parse_usage(stat: &str, status: &str) -> Option<Usage> {
+    // Linux counts in hundredths of a second on every machine that matters here (`getconf CLK_TCK`).
+    const TICK_MS: u64 = 10;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11).map(str::parse::<u64>);
+    let ticks = times.next()?.ok()? + times.next()?.ok()?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let peak_kib = peak.trim().trim_end_matches(" kB").parse().ok()?;
+    let cpu_ms = ticks * TICK_MS;
+    Some(Usage { cpu_ms, peak_kib })
+}
+
 /// Runs a program to its end and gives what it printed.
 ///
 /// # Errors
@@ -219,19 +262,26 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A shell that blocks on its standard input. A line tells it the group to guard; a second line relieves it; the end of
-/// the input without one means that the owner is gone.
+/// A shell that blocks on its standard input. A line tells it the group to guard, another may name a folder to remove
+/// afterwards, the word `done` relieves it; the end of the input without that word means that the owner is gone.
 #[derive(Debug)]
 struct Watchdog(Child);
 
 const WATCHDOG: &str = r#"
 trap '' INT TERM HUP
 read -r group || exit 0
-read -r word && exit 0
+folder=
+while read -r word; do
+    case "$word" in
+        done) exit 0 ;;
+        /*) folder=$word ;;
+    esac
+done
 kill -s "$1" -- "-$group" && kill -s CONT -- "-$group"
 tries=100
 while [ "$tries" -gt 0 ] && kill -s 0 -- "-$group"; do sleep 0.1; tries=$((tries - 1)); done
 kill -s KILL -- "-$group"
+[ -z "$folder" ] || rm -rf -- "$folder"
 "#;
 
 impl Watchdog {
@@ -250,8 +300,12 @@ impl Watchdog {
     }
 
     fn guard(&mut self, group: u32) -> Result<()> {
-        let input = self.0.stdin.as_mut().context("the watchdog has no input")?;
-        writeln!(input, "{group}").context("talk to the watchdog of a child process")
+        self.tell(&group.to_string())
+    }
+
+    fn tell(&mut self, line: &str) -> Result<()> {
+        let input = self.0.stdin.as_mut().context("the watchdog has gone")?;
+        writeln!(input, "{line}").context("talk to the watchdog of a child process")
     }
 
     fn release(&mut self) {
@@ -303,10 +357,17 @@ mod tests {
         let mut watchdog = Watchdog::spawn(Signal::TERM).unwrap();
         let mut orphan = sleeper().process_group(0).spawn().unwrap();
         watchdog.guard(orphan.id()).unwrap();
+        let mut scratch = crate::scratch::Scratch::new("orphan").unwrap();
+        scratch.keep();
+        watchdog
+            .tell(&scratch.path().display().to_string())
+            .unwrap();
         // The pipe closes without a word, as when the owner is killed.
         drop(watchdog.0.stdin.take());
         let status = wait_for("the orphan to end", SHORT, || Ok(orphan.try_wait()?));
         assert!(!status.unwrap().success());
+        watchdog.0.wait().unwrap();
+        assert!(!scratch.path().exists());
     }
 
     #[test]
@@ -316,6 +377,20 @@ mod tests {
         watchdog.guard(daemon.pid()).unwrap();
         watchdog.release();
         assert!(daemon.try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn usage_is_read_behind_any_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 120 34 5 6 20 0 1 0 99";
+        let used = parse_usage(stat, "Name:\ta\nVmHWM:\t    4321 kB\n").unwrap();
+        assert_eq!(
+            used,
+            Usage {
+                cpu_ms: 1540,
+                peak_kib: 4321
+            }
+        );
+        assert!(usage(std::process::id()).is_some());
     }
 
     #[test]

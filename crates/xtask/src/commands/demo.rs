@@ -155,8 +155,10 @@ impl Connector {
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share the connector's log")?)
             .stderr(log);
+        let process = Daemon::spawn("posthaste", &mut command)?;
+        process.leave(scratch.path())?;
         Ok(Self {
-            process: Daemon::spawn("posthaste", &mut command)?,
+            process,
             config,
             http,
             log: path,
@@ -278,7 +280,7 @@ const SUMMARY_TIMEOUT: Duration = Duration::from_secs(60);
 fn check(status: ExitStatus, connector: &Connector) -> Result<()> {
     if !status.success() {
         let log = connector.log_end();
-        bail!("what was read is not what was written; the connector's log ends with:\n{log}");
+        bail!("the demo failed; the connector's log ends with:\n{log}");
     }
     Ok(())
 }
