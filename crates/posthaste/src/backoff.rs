@@ -28,7 +28,9 @@ impl Backoff {
 
     /// The delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
-        let doubled = self.initial.saturating_mul(1 << self.attempt.min(DOUBLINGS_MAX));
+        let doubled = self
+            .initial
+            .saturating_mul(1 << self.attempt.min(DOUBLINGS_MAX));
         let full = doubled.min(self.max);
         self.attempt = self.attempt.saturating_add(1);
         let half = full / 2;
@@ -69,12 +71,17 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_ceiling() {
-        let mut backoff =
-            Backoff::new(Duration::from_millis(500), Duration::from_secs(5), 7);
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5), 7);
         for full_ms in [500, 1000, 2000, 4000, 5000, 5000, 5000] {
             let delay = backoff.next_delay();
-            assert!(delay >= Duration::from_millis(full_ms / 2), "{delay:?} for {full_ms}");
-            assert!(delay <= Duration::from_millis(full_ms), "{delay:?} for {full_ms}");
+            assert!(
+                delay >= Duration::from_millis(full_ms / 2),
+                "{delay:?} for {full_ms}"
+            );
+            assert!(
+                delay <= Duration::from_millis(full_ms),
+                "{delay:?} for {full_ms}"
+            );
         }
     }
 

@@ -18,7 +18,8 @@ impl BrokerWatch {
         let task = tokio::spawn(async move {
             loop {
                 let asking = probe.clone();
-                let asked = tokio::task::spawn_blocking(move || asking.reachable(PROBE_TIMEOUT)).await;
+                let asked =
+                    tokio::task::spawn_blocking(move || asking.reachable(PROBE_TIMEOUT)).await;
                 let reached = matches!(asked, Ok(Ok(())));
                 tokio::time::sleep(if reached { PROBE_INTERVAL } else { PROBE_RETRY }).await;
             }

@@ -74,7 +74,10 @@ fn server_error(server: &ServerError) -> Problem {
 
 fn with_server(reason: &str, server: Option<&ServerError>) -> String {
     match server {
-        Some(server) => format!("{reason}: {} (SQLSTATE {})", server.message, server.sqlstate),
+        Some(server) => format!(
+            "{reason}: {} (SQLSTATE {})",
+            server.message, server.sqlstate
+        ),
         None => reason.to_owned(),
     }
 }
@@ -126,9 +129,15 @@ fn route(error: &RouteError, confirmed: Lsn) -> Problem {
             "report this: an INSERT always carries whole rows",
         ),
     };
-    let row = error.row();
-    Problem::new(code, format!("{row}"))
-        .found(format!("{error}; the position stays at {confirmed}"))
+    // The row is named first, so it need not be named again in front of the reason.
+    let row = error.row().to_string();
+    let text = error.to_string();
+    let reason = text
+        .strip_prefix(&format!("{row}: "))
+        .unwrap_or(&text)
+        .to_owned();
+    Problem::new(code, row)
+        .found(format!("{reason}; the position stays at {confirmed}"))
         .needed(needed)
         .fix(fix)
 }
@@ -141,27 +150,55 @@ pub(crate) fn publish(error: PublishError) -> Problem {
         (Some(topic), None) => format!("record for topic {topic}"),
         _ => "Kafka producer".to_owned(),
     };
-    let side = if failure.is_from_broker() { "the broker" } else { "the client" };
+    let side = if failure.is_from_broker() {
+        "the broker"
+    } else {
+        "our client"
+    };
+    let size = failure
+        .size_bytes
+        .map_or_else(String::new, |bytes| format!(" ({bytes} bytes)"));
+    let detail = failure
+        .detail
+        .as_deref()
+        .map_or_else(String::new, |detail| format!(": {detail}"));
     let problem = Problem::new(publish_code(failure.code()), what)
-        .found(format!("{side} says {failure}"))
+        .found(format!("{side} says {}{size}{detail}", failure.code()))
         .fix(publish_fix(failure.code()));
     problem.caused_by(error)
 }
 
 fn publish_code(name: &str) -> Code {
     match name {
-        "MSG_SIZE_TOO_LARGE" | "RECORD_LIST_TOO_LARGE" | "INVALID_MSG_SIZE" => Code::KafkaRecordTooLarge,
-        "TOPIC_AUTHORIZATION_FAILED" | "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" => Code::KafkaAuthorization,
-        "CLUSTER_AUTHORIZATION_FAILED" => Code::KafkaIdempotentWrite,
-        "SASL_AUTHENTICATION_FAILED" | "_AUTHENTICATION" | "UNSUPPORTED_SASL_MECHANISM" | "ILLEGAL_SASL_STATE" => {
-            Code::KafkaAuthentication
+        "MSG_SIZE_TOO_LARGE" | "RECORD_LIST_TOO_LARGE" | "INVALID_MSG_SIZE" => {
+            Code::KafkaRecordTooLarge
         }
+        "TOPIC_AUTHORIZATION_FAILED" | "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" => {
+            Code::KafkaAuthorization
+        }
+        "CLUSTER_AUTHORIZATION_FAILED" => Code::KafkaIdempotentWrite,
+        "SASL_AUTHENTICATION_FAILED"
+        | "_AUTHENTICATION"
+        | "UNSUPPORTED_SASL_MECHANISM"
+        | "ILLEGAL_SASL_STATE" => Code::KafkaAuthentication,
         "_SSL" => Code::KafkaTls,
         "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" => Code::KafkaTopicUnknown,
-        "_TRANSPORT" | "_ALL_BROKERS_DOWN" | "_RESOLVE" | "_TIMED_OUT" | "_MSG_TIMED_OUT" | "BROKER_NOT_AVAILABLE"
-        | "NETWORK_EXCEPTION" | "REQUEST_TIMED_OUT" => Code::KafkaUnreachable,
-        "OUT_OF_ORDER_SEQUENCE_NUMBER" | "UNKNOWN_PRODUCER_ID" | "INVALID_PRODUCER_EPOCH" | "_FATAL"
-        | "_GAPLESS_GUARANTEE" | "DUPLICATE_SEQUENCE_NUMBER" | "_INCONSISTENT" | "_STATE" => Code::KafkaClientFatal,
+        "_TRANSPORT"
+        | "_ALL_BROKERS_DOWN"
+        | "_RESOLVE"
+        | "_TIMED_OUT"
+        | "_MSG_TIMED_OUT"
+        | "BROKER_NOT_AVAILABLE"
+        | "NETWORK_EXCEPTION"
+        | "REQUEST_TIMED_OUT" => Code::KafkaUnreachable,
+        "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        | "UNKNOWN_PRODUCER_ID"
+        | "INVALID_PRODUCER_EPOCH"
+        | "_FATAL"
+        | "_GAPLESS_GUARANTEE"
+        | "DUPLICATE_SEQUENCE_NUMBER"
+        | "_INCONSISTENT"
+        | "_STATE" => Code::KafkaClientFatal,
         _ => Code::KafkaRecordRefused,
     }
 }
@@ -172,9 +209,15 @@ fn publish_fix(name: &str) -> &'static str {
             "raise the topic's max.message.bytes and kafka.properties.\"message.max.bytes\", or pass over the row: docs/operations.md"
         }
         "TOPIC_AUTHORIZATION_FAILED" => "grant WRITE and DESCRIBE on the topic",
-        "CLUSTER_AUTHORIZATION_FAILED" => "grant IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
-        "SASL_AUTHENTICATION_FAILED" | "_AUTHENTICATION" => "check the sasl.* entries of kafka.properties",
-        "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" => "create the topic, or let the brokers create topics",
+        "CLUSTER_AUTHORIZATION_FAILED" => {
+            "grant IDEMPOTENT_WRITE on the cluster, or WRITE on any topic"
+        }
+        "SASL_AUTHENTICATION_FAILED" | "_AUTHENTICATION" => {
+            "check the sasl.* entries of kafka.properties"
+        }
+        "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" => {
+            "create the topic, or let the brokers create topics"
+        }
         _ => "",
     }
 }
@@ -183,13 +226,19 @@ fn publish_fix(name: &str) -> &'static str {
 pub(crate) fn kafka_config(error: KafkaConfigError) -> Problem {
     let code = match &error {
         KafkaConfigError::NotAllowed { .. } => Code::ConfigKafkaPropertyRefused,
-        KafkaConfigError::Unknown { .. } | KafkaConfigError::Invalid { .. } => Code::ConfigKafkaProperty,
+        KafkaConfigError::Unknown { .. } | KafkaConfigError::Invalid { .. } => {
+            Code::ConfigKafkaProperty
+        }
         _ => Code::KafkaClient,
     };
-    Problem::new(code, "kafka.properties").found(error.to_string()).caused_by(error)
+    Problem::new(code, "kafka.properties")
+        .found(error.to_string())
+        .caused_by(error)
 }
 
 /// The router cannot be made as configured.
 pub(crate) fn router_config(error: RouterConfigError) -> Problem {
-    Problem::new(Code::ConfigRouter, "[router]").found(error.to_string()).caused_by(error)
+    Problem::new(Code::ConfigRouter, "[router]")
+        .found(error.to_string())
+        .caused_by(error)
 }

@@ -17,6 +17,7 @@ pub struct Intake {
     transactions: Transactions,
     router: Router,
     ignored: Ignored,
+    newest: Lsn,
 }
 
 /// What one frame told about the stream itself.
@@ -87,6 +88,7 @@ impl Intake {
             transactions: Transactions::new(),
             router,
             ignored: Ignored::default(),
+            newest: Lsn::ZERO,
         }
     }
 
@@ -161,6 +163,12 @@ impl Intake {
         self.transactions.is_open()
     }
 
+    /// Where the commit of the newest transaction begins that was begun on this connection; zero for none.
+    #[must_use]
+    pub fn newest(&self) -> Lsn {
+        self.newest
+    }
+
     /// The counts since the last call.
     pub fn take_ignored(&mut self) -> Ignored {
         std::mem::take(&mut self.ignored)
@@ -183,7 +191,10 @@ impl Intake {
             self.router.handle_type(*oid, namespace, name);
         }
         match self.transactions.handle(start_lsn, message)? {
-            Step::Begin(transaction) => batch.entries.push(Entry::Begin(transaction)),
+            Step::Begin(transaction) => {
+                self.newest = transaction.final_lsn;
+                batch.entries.push(Entry::Begin(transaction));
+            }
             Step::Commit { end_lsn, .. } => batch.entries.push(Entry::Commit { end_lsn }),
             Step::Relation(relation) => self.router.handle_relation(relation),
             Step::Insert(row) => {

@@ -8,8 +8,6 @@ use clap::Parser;
 use posthaste::cli::{Cli, Command};
 use posthaste::codes::Problem;
 use posthaste::commands;
-use posthaste::commands::run::EXIT_DRAIN_LIMIT;
-use posthaste::pipeline::Drained;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -30,10 +28,7 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let code = match &cli.command {
-        Command::Run(arguments) => match runtime.block_on(commands::run::run(arguments))? {
-            Drained::Whole => ExitCode::SUCCESS,
-            Drained::Unacknowledged(_) => ExitCode::from(EXIT_DRAIN_LIMIT),
-        },
+        Command::Run(arguments) => ExitCode::from(runtime.block_on(commands::run::run(arguments))?),
         Command::Check(arguments) => {
             runtime.block_on(commands::check::run(arguments, &mut std::io::stdout()))?;
             ExitCode::SUCCESS
@@ -48,7 +43,7 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// One line on standard error, for a person; the log has it too if logging had begun.
+/// One line on standard error, for what went wrong where there is no log.
 fn say(error: &anyhow::Error) {
     // If standard error is gone there is nobody left to tell; the exit status still says it.
     drop(writeln!(std::io::stderr(), "posthaste: {error}"));

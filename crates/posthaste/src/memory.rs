@@ -26,6 +26,15 @@ pub struct Memory {
     saved_at: Option<Instant>,
 }
 
+/// Where to start the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartAt {
+    /// The position for START_REPLICATION.
+    pub position: Lsn,
+    /// Positions from before mean nothing here: the server is on another timeline, or another one altogether.
+    pub new_history: bool,
+}
+
 impl Memory {
     /// Reads the state file, if there is a state directory.
     ///
@@ -66,7 +75,7 @@ impl Memory {
     /// # Errors
     ///
     /// Another server answers than before, or the server has lost what it had told us.
-    pub fn start_position(&mut self, checked: &Checked) -> Result<Lsn, Problem> {
+    pub fn start_position(&mut self, checked: &Checked) -> Result<StartAt, Problem> {
         self.refuse_another_system(&checked.identity)?;
         let start = start_position(
             checked.slot_confirmed,
@@ -74,13 +83,19 @@ impl Memory {
             &checked.identity,
             checked.server_wal_position,
         )?;
+        let new_history = start.ignored.is_some();
         if let Some(ignored) = start.ignored {
-            warn!("starting from the slot's own position {}: {ignored}", start.position);
-            self.confirmed = Lsn::ZERO;
+            warn!(
+                "starting from the slot's own position {}: {ignored}",
+                start.position
+            );
         }
         self.seen = Some(checked.identity.clone());
         self.remember(start.position);
-        Ok(start.position)
+        Ok(StartAt {
+            position: start.position,
+            new_history,
+        })
     }
 
     /// The tracker moved on.
@@ -98,7 +113,9 @@ impl Memory {
 
     /// Saves now and then. Writing takes milliseconds at worst and happens at most once per [`SAVE_INTERVAL`].
     pub fn save_if_due(&mut self, now: Now) {
-        let due = self.saved_at.is_none_or(|at| now.instant >= at + SAVE_INTERVAL);
+        let due = self
+            .saved_at
+            .is_none_or(|at| now.instant >= at + SAVE_INTERVAL);
         if due && self.confirmed > self.saved {
             self.saved_at = Some(now.instant);
             self.save();

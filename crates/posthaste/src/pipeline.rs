@@ -80,8 +80,7 @@ impl<'a> Pipeline<'a> {
         match self.stream(shutdown).await {
             Ok(()) => {
                 self.health.draining();
-                let unfinished = self.intake.is_in_transaction();
-                self.drain(drain_timeout, unfinished).await?;
+                self.drain(drain_timeout, true).await?;
                 self.say_goodbye().await
             }
             Err(error @ RunError::Intake(_)) => {
@@ -117,16 +116,12 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// The second, smaller loop: no new transaction is read, and what is on its way is awaited. With `finish_transaction` the
-    /// open one is read to its end first, since no position inside it could be confirmed.
-    async fn drain(
-        &mut self,
-        drain_timeout: Duration,
-        finish_transaction: bool,
-    ) -> Result<(), RunError> {
+    /// The second, smaller loop: no new transaction is read, and what is on its way is awaited. With `read_on` those that
+    /// were begun are read to their end first, since no position inside them could be confirmed.
+    async fn drain(&mut self, drain_timeout: Duration, read_on: bool) -> Result<(), RunError> {
         let deadline = Instant::now() + drain_timeout;
         loop {
-            let reading_on = finish_transaction && self.intake.is_in_transaction();
+            let reading_on = read_on && self.is_unfinished();
             if !reading_on {
                 self.submit_rest()?;
                 if self.publishing.is_drained() {
@@ -137,7 +132,11 @@ impl<'a> Pipeline<'a> {
                 return Ok(());
             }
             self.send_status().await?;
-            let wake_at = self.progress.next_deadline(Now::read()).min(deadline).into();
+            let wake_at = self
+                .progress
+                .next_deadline(Now::read())
+                .min(deadline)
+                .into();
             let reading = reading_on && self.batch.is_some();
             tokio::select! {
                 biased;
@@ -152,17 +151,23 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// Whether something was handed over of a transaction that has not been read to its end: the open one, or one that
+    /// an earlier connection lost.
+    fn is_unfinished(&self) -> bool {
+        self.intake.is_in_transaction() || self.intake.newest() < self.publishing.high_water()
+    }
+
     /// The last word: the server learns the final position before the connection closes.
     async fn say_goodbye(mut self) -> Result<Drained, RunError> {
         self.hear_publisher()?;
         let last_word = self.progress.status(Now::read());
         self.source.send(&last_word.encode()).await?;
+        let whole = self.publishing.is_drained() && !self.is_unfinished();
         self.source.finish().await;
-        let outstanding = self.publishing.state().outstanding;
-        if self.publishing.is_drained() {
+        if whole {
             return Ok(Drained::Whole);
         }
-        Ok(Drained::Unacknowledged(outstanding))
+        Ok(Drained::Unacknowledged(self.publishing.state().outstanding))
     }
 
     async fn send_status(&mut self) -> Result<(), RunError> {
@@ -232,7 +237,7 @@ impl<'a> Pipeline<'a> {
 
     fn submit_rest(&mut self) -> Result<(), RunError> {
         if let Some(batch) = self.batch.take_if(|batch| !batch.entries.is_empty()) {
-            self.publishing.submit(batch)?;
+            self.publishing.submit(batch, self.intake.newest())?;
         }
         Ok(())
     }

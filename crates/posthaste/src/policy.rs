@@ -126,7 +126,10 @@ fn judge(error: RunError, at: Lsn) -> Verdict {
         RunError::Stalled { silent_for } => retry(
             Target::Postgres,
             Problem::new(Code::ServerStalled, "replication stream")
-                .found(format!("nothing from the server for {} s", silent_for.as_secs()))
+                .found(format!(
+                    "nothing from the server for {} s",
+                    silent_for.as_secs()
+                ))
                 .needed("a keepalive or data"),
         ),
         RunError::StreamEnded => retry(
@@ -140,7 +143,9 @@ fn judge(error: RunError, at: Lsn) -> Verdict {
         RunError::RouterConfig(error) => halt(explain::router_config(error)),
         RunError::Problem(problem) => halt(problem),
         RunError::ThreadEnded(error) => halt(
-            Problem::new(Code::Unexpected, "publishing thread").found("it ended").caused_by(error),
+            Problem::new(Code::Unexpected, "publishing thread")
+                .found("it ended")
+                .caused_by(error),
         ),
         RunError::System { what, source } => halt(
             Problem::new(Code::Unexpected, what)

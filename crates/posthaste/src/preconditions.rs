@@ -154,10 +154,10 @@ pub async fn check(
 
     let mut warnings = Vec::new();
     let tables = read_tables(sql, &server, wanted, &mut warnings).await?;
-    let objects = Objects {
-        publication: Publication::read(sql, server.version, &wanted.publication, &tables).await?,
-        slot: Slot::read(sql, server.version, &wanted.slot).await?,
-    };
+    // The slot first: others make the publication before it, so a slot without a publication is really without one.
+    let slot = Slot::read(sql, server.version, &wanted.slot).await?;
+    let publication = Publication::read(sql, server.version, &wanted.publication, &tables).await?;
+    let objects = Objects { publication, slot };
     if let Some(publication) = &objects.publication {
         warnings.extend(publication.judge(&server, &tables, &wanted.columns)?);
     }

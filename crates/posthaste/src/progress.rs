@@ -49,7 +49,9 @@ impl Timing {
             };
         }
         Self {
-            status_interval: status_interval_max.min(wal_sender_timeout / 3).max(STATUS_GAP_MIN),
+            status_interval: status_interval_max
+                .min(wal_sender_timeout / 3)
+                .max(STATUS_GAP_MIN),
             silence_max: (wal_sender_timeout * 2).clamp(SILENCE_MIN, SILENCE_MAX),
         }
     }
@@ -96,7 +98,10 @@ impl Progress {
 
     /// The brokers acknowledged everything up to `confirmed`.
     pub fn confirm(&mut self, confirmed: Confirmed) {
-        debug_assert!(confirmed.as_lsn() >= self.confirmed, "the tracker went back");
+        debug_assert!(
+            confirmed.as_lsn() >= self.confirmed,
+            "the tracker went back"
+        );
         self.confirmed = self.confirmed.max(confirmed.as_lsn());
         debug_assert!(self.confirmed >= self.sent_flushed);
     }
@@ -111,7 +116,10 @@ impl Progress {
 
     /// A status update now, due or not: the last word of an orderly stop.
     pub fn status(&mut self, now: Now) -> StatusUpdate {
-        debug_assert!(self.confirmed >= self.sent_flushed, "the position we send went back");
+        debug_assert!(
+            self.confirmed >= self.sent_flushed,
+            "the position we send went back"
+        );
         self.sent_flushed = self.confirmed;
         self.sent_at = Some(now.instant);
         self.reply_owed = false;
@@ -269,8 +277,18 @@ mod tests {
         let (mut progress, now) = start(1);
         progress.poll_status(now);
         progress.handle_received(Lsn::new(2), after(now, 5_000));
-        assert!(!progress.poll_status(after(now, 10_000)).expect("due").reply_requested);
-        assert!(progress.poll_status(after(now, 20_000)).expect("due").reply_requested);
+        assert!(
+            !progress
+                .poll_status(after(now, 10_000))
+                .expect("due")
+                .reply_requested
+        );
+        assert!(
+            progress
+                .poll_status(after(now, 20_000))
+                .expect("due")
+                .reply_requested
+        );
         assert!(!progress.is_stalled(after(now, 124_999)));
         assert!(progress.is_stalled(after(now, 125_000)));
     }

@@ -30,6 +30,7 @@ pub struct Publishing {
     watch: Option<BrokerWatch>,
     submitted: u64,
     epoch: u64,
+    high_water: Lsn,
 }
 
 /// What [`Publishing::next`] waited for.
@@ -111,6 +112,7 @@ impl Publishing {
             probe,
             submitted: 0,
             epoch: 0,
+            high_water: Lsn::ZERO,
         })
     }
 
@@ -149,14 +151,16 @@ impl Publishing {
         }
     }
 
-    /// Hands a batch over. Never blocks: the pool is no larger than the queue.
+    /// Hands a batch over. Never blocks: the pool is no larger than the queue. `newest` is where the commit of its
+    /// newest transaction begins.
     ///
     /// # Errors
     ///
     /// The thread has ended, which only a panic in it can cause.
-    pub fn submit(&mut self, batch: Batch) -> Result<(), ThreadEnded> {
+    pub fn submit(&mut self, batch: Batch, newest: Lsn) -> Result<(), ThreadEnded> {
         self.send(Work::Batch(batch))?;
         self.submitted += 1;
+        self.high_water = self.high_water.max(newest);
         Ok(())
     }
 
@@ -184,6 +188,13 @@ impl Publishing {
     #[must_use]
     pub fn state(&self) -> PublishState {
         self.state.borrow().clone()
+    }
+
+    /// Where the commit of the newest transaction begins of which anything was ever handed over, on this connection or an
+    /// earlier one. What is not confirmed of it may have been sent all the same.
+    #[must_use]
+    pub fn high_water(&self) -> Lsn {
+        self.high_water
     }
 
     /// Whether everything submitted is acknowledged.
@@ -344,7 +355,8 @@ impl<P: Producer> Worker<P> {
             accepted: self.accepted,
             epoch: self.epoch,
         };
-        self.metrics.in_flight(news.outstanding, news.outstanding_bytes);
+        self.metrics
+            .in_flight(news.outstanding, news.outstanding_bytes);
         self.metrics.oldest_unacknowledged(news.oldest);
         self.state.send_if_modified(|old| {
             let modified = !old.is_same(&news);

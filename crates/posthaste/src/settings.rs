@@ -22,7 +22,10 @@ pub fn connect_options(pipeline: &Pipeline) -> Result<ConnectOptions, Problem> {
     let source = &pipeline.source;
     let url = source.url.as_ref().map_or("", |url| url.reveal());
     let keywords = keywords(source);
-    let borrowed: Vec<_> = keywords.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let borrowed: Vec<_> = keywords
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
     let mut options = ConnectOptions::from_parts(url, &borrowed, &process_environment)
         .map_err(explain::connect)?;
     if let Some(password) = password(source)? {
@@ -62,7 +65,9 @@ pub fn kafka_config(pipeline: &Pipeline) -> KafkaConfig {
     KafkaConfig {
         brokers: kafka.bootstrap_servers(),
         client_id: kafka.client_id.clone(),
-        properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        properties: properties
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
         limits: limits(pipeline),
     }
 }
@@ -80,7 +85,8 @@ pub fn limits(pipeline: &Pipeline) -> Limits {
 fn keywords(source: &Source) -> Vec<(&'static str, String)> {
     let mut keywords = Vec::new();
     let mut put = |name, value: Option<String>| keywords.extend(value.map(|value| (name, value)));
-    let path = |path: &Option<std::path::PathBuf>| path.as_deref().map(|path| path.display().to_string());
+    let path =
+        |path: &Option<std::path::PathBuf>| path.as_deref().map(|path| path.display().to_string());
     put("host", joined(&source.host));
     put("port", joined(&source.port));
     put("user", source.user.clone());
@@ -91,7 +97,9 @@ fn keywords(source: &Source) -> Vec<(&'static str, String)> {
     put("sslcert", path(&source.sslcert));
     put("sslkey", path(&source.sslkey));
     put("application_name", source.application_name.clone());
-    let seconds = source.connect_timeout.map(|timeout| timeout.as_secs().max(1).to_string());
+    let seconds = source
+        .connect_timeout
+        .map(|timeout| timeout.as_secs().max(1).to_string());
     put("connect_timeout", seconds);
     keywords
 }
@@ -105,17 +113,25 @@ fn password(source: &Source) -> Result<Option<Secret>, Problem> {
     if let Some(file) = &source.password_file {
         return read_password(file).map(Some);
     }
-    Ok(source.password.as_ref().map(|password| Secret::new(password.reveal())))
+    Ok(source
+        .password
+        .as_ref()
+        .map(|password| Secret::new(password.reveal())))
 }
 
 fn read_password(file: &Path) -> Result<Secret, Problem> {
     let text = std::fs::read(file).map_err(|error| {
-        Problem::new(Code::ConfigSecretFile, format!("source.password_file {}", file.display()))
-            .found(error.to_string())
-            .needed("a readable file with the password alone")
-            .caused_by(error)
+        Problem::new(
+            Code::ConfigSecretFile,
+            format!("source.password_file {}", file.display()),
+        )
+        .found(error.to_string())
+        .needed("a readable file with the password alone")
+        .caused_by(error)
     })?;
     // One line break at the end is the editor's, anything more is the password's.
     let password = text.strip_suffix(b"\n").unwrap_or(&text);
-    Ok(Secret::new(password.strip_suffix(b"\r").unwrap_or(password)))
+    Ok(Secret::new(
+        password.strip_suffix(b"\r").unwrap_or(password),
+    ))
 }

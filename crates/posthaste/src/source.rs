@@ -8,16 +8,22 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use pgoutput::Lsn;
-use replication::{ConnectError, CopyBoth, Frame, quote_ident};
+use replication::{ConnectError, CopyBoth, Frame, ReplicationClient, quote_ident};
 use tracing::warn;
 
 use crate::config::Pipeline as Settings;
-use crate::memory::Memory;
 use crate::policy::RunError;
 use crate::preconditions::{self, Checked, Wanted};
 use crate::progress::Timing;
 use crate::settings::connect_options;
 use crate::slot::{Stream, explain_start_error};
+
+/// Two connections and a server that fits: everything but the start of the stream.
+#[derive(Debug)]
+pub struct Opened {
+    client: ReplicationClient,
+    checked: Checked,
+}
 
 /// An open replication stream.
 #[derive(Debug)]
@@ -28,28 +34,8 @@ pub struct Source {
     told: Told,
 }
 
-/// What the server was told at the start of the stream, to say what its errors are about.
-#[derive(Debug)]
-struct Told {
-    slot: String,
-    publication: String,
-    start: Lsn,
-}
-
-impl Told {
-    fn explain(&self, error: ConnectError) -> RunError {
-        let stream = Stream {
-            slot: &self.slot,
-            publication: &self.publication,
-            position: self.start,
-        };
-        explain_start_error(stream, error).into()
-    }
-}
-
-impl Source {
-    /// Connects, checks every precondition and starts the stream at the later of the slot's position and the one
-    /// remembered for this slot.
+impl Opened {
+    /// Connects and checks every precondition.
     ///
     /// # Errors
     ///
@@ -58,37 +44,61 @@ impl Source {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connections. A publication or slot made on the way stays, whole.
-    pub async fn open(
-        settings: &Settings,
-        wanted: &Wanted,
-        memory: &mut Memory,
-    ) -> Result<Self, RunError> {
+    pub async fn open(settings: &Settings, wanted: &Wanted) -> Result<Self, RunError> {
         let options = connect_options(settings)?;
         let (sql, client, checked) = preconditions::open(&options, wanted).await?;
         drop(sql);
         for warning in &checked.warnings {
             warn!(code = %warning.code, "{}", warning.text);
         }
-        let start = memory.start_position(&checked)?;
+        Ok(Self { client, checked })
+    }
+
+    /// What the checks found.
+    #[must_use]
+    pub fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
+    /// Starts the stream.
+    ///
+    /// # Errors
+    ///
+    /// The server refuses, or the connection was lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn start(
+        self,
+        settings: &Settings,
+        wanted: &Wanted,
+        start: Lsn,
+    ) -> Result<Source, RunError> {
         let told = Told {
             slot: wanted.slot.clone(),
             publication: wanted.publication.clone(),
             start,
         };
-        let mut copy = client
+        let mut copy = self
+            .client
             .start_replication(&wanted.slot, start.as_u64(), &stream_options(wanted))
             .await
             .map_err(|error| told.explain(error))?;
         // Above what the protocol can express there is no limit to set.
-        copy.set_frame_bytes_max(u32::try_from(settings.source.frame_bytes_max).unwrap_or(u32::MAX));
-        Ok(Self {
+        copy.set_frame_bytes_max(
+            u32::try_from(settings.source.frame_bytes_max).unwrap_or(u32::MAX),
+        );
+        Ok(Source {
             copy,
-            checked,
+            checked: self.checked,
             status_interval: settings.source.status_interval,
             told,
         })
     }
+}
 
+impl Source {
     /// Where the stream was asked to start.
     #[must_use]
     pub fn start(&self) -> Lsn {
@@ -159,6 +169,25 @@ fn stream_options(wanted: &Wanted) -> Vec<(&'static str, String)> {
         ("proto_version", "1".to_owned()),
         ("publication_names", quote_ident(&wanted.publication)),
     ]
+}
+
+/// What the server was told at the start of the stream, to say what its errors are about.
+#[derive(Debug)]
+struct Told {
+    slot: String,
+    publication: String,
+    start: Lsn,
+}
+
+impl Told {
+    fn explain(&self, error: ConnectError) -> RunError {
+        let stream = Stream {
+            slot: &self.slot,
+            publication: &self.publication,
+            position: self.start,
+        };
+        explain_start_error(stream, error).into()
+    }
 }
 
 /// How long the socket may refuse a status update of 39 bytes.

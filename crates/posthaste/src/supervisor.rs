@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
 use router::Router;
-use sink::{KafkaProducer, Publisher};
+use sink::{Confirmed, KafkaProducer, Publisher};
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
@@ -24,8 +24,7 @@ use crate::preconditions::Wanted;
 use crate::publishing::Publishing;
 use crate::settings;
 use crate::shutdown::Shutdown;
-use crate::source::Source;
-
+use crate::source::Opened;
 
 /// What others see of a pipeline.
 #[derive(Debug, Clone)]
@@ -127,19 +126,20 @@ impl Supervisor {
         if self.fail_fast {
             publishing.require_broker().await?;
         }
-        let opening = Source::open(&self.settings, &self.wanted, &mut self.memory);
+        let opening = Opened::open(&self.settings, &self.wanted);
         let Some(opened) = self.shutdown.unless_requested(opening).await else {
             return Ok(left_behind(publishing));
         };
-        let source = opened?;
-        if publishing.state().confirmed.as_lsn() > source.start() {
-            // Another history of the server: positions of the old one mean nothing in it.
-            *publishing = self.start_publishing()?;
-        }
+        let opened = opened?;
+        let start = self.start_position(publishing, &opened).await?;
+        let starting = opened.start(&self.settings, &self.wanted, start.as_lsn());
+        let Some(source) = self.shutdown.unless_requested(starting).await else {
+            return Ok(left_behind(publishing));
+        };
+        let source = source?;
         let mut router = Router::new(self.settings.router.clone())?;
         router.set_base_types(source.base_types());
-        let start = publishing.restart(source.start()).await?;
-        self.resumed(source.start());
+        self.resumed(start.as_lsn());
         let began = Instant::now();
         let pipeline = Pipeline::new(
             source,
@@ -161,11 +161,28 @@ impl Supervisor {
         outcome
     }
 
+    /// Chooses where to start, and sets the tracker there. What is acknowledged up to this moment counts; what is
+    /// acknowledged later comes again.
+    async fn start_position(
+        &mut self,
+        publishing: &mut Publishing,
+        opened: &Opened,
+    ) -> Result<Confirmed, RunError> {
+        self.memory.confirm(publishing.restart(Lsn::ZERO).await?);
+        let start = self.memory.start_position(opened.checked())?;
+        if start.new_history {
+            *publishing = self.start_publishing()?;
+        }
+        let confirmed = publishing.restart(start.position).await?;
+        debug_assert_eq!(confirmed.as_lsn(), start.position);
+        Ok(confirmed)
+    }
+
     fn start_publishing(&self) -> Result<Publishing, RunError> {
         let producer = KafkaProducer::new(&settings::kafka_config(&self.settings))?;
         let probe = producer.probe();
         let limits = settings::limits(&self.settings);
-        let publisher = Publisher::new(producer, limits, self.memory.confirmed());
+        let publisher = Publisher::new(producer, limits, Lsn::ZERO);
         let started = Publishing::start(publisher, Some(probe), self.metrics.clone());
         started.map_err(|source| RunError::System {
             what: "a thread",
@@ -181,7 +198,11 @@ impl Supervisor {
         };
         self.lost(&retry, delay);
         self.metrics.retry(retry.target, retry.problem.code);
-        match self.shutdown.unless_requested(tokio::time::sleep(delay)).await {
+        match self
+            .shutdown
+            .unless_requested(tokio::time::sleep(delay))
+            .await
+        {
             Some(()) => Waited::Long,
             None => Waited::StopAskedFor,
         }
@@ -203,7 +224,10 @@ impl Supervisor {
         let holder_changed = standing_by.is_some() && standing_by != outage.standing_by;
         outage.standing_by = standing_by;
         if first && retry.pace == Pace::Backoff {
-            warn!(target = retry.target.name(), "lost: {problem}; trying again");
+            warn!(
+                target = retry.target.name(),
+                "lost: {problem}; trying again"
+            );
         } else if holder_changed {
             info!("standing by: {problem}");
         } else {
@@ -236,9 +260,11 @@ impl Supervisor {
 
 /// A stop without a connection: nothing can be confirmed any more, whatever is still acknowledged.
 fn left_behind(publishing: &Publishing) -> Drained {
-    match publishing.state().outstanding {
-        0 => Drained::Whole,
-        outstanding => Drained::Unacknowledged(outstanding),
+    let state = publishing.state();
+    if state.outstanding == 0 && state.confirmed.as_lsn() >= publishing.high_water() {
+        Drained::Whole
+    } else {
+        Drained::Unacknowledged(state.outstanding)
     }
 }
 

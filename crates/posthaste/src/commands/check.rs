@@ -26,7 +26,9 @@ pub async fn run(arguments: &CheckArgs, out: &mut dyn Write) -> Result<(), Probl
         let checked = check_postgres(pipeline).await.map_err(as_problem)?;
         check_kafka(pipeline).await?;
         report(pipeline, &checked, out).map_err(|error| {
-            Problem::new(Code::Unexpected, "standard output").found(error.kind().to_string()).caused_by(error)
+            Problem::new(Code::Unexpected, "standard output")
+                .found(error.kind().to_string())
+                .caused_by(error)
         })?;
     }
     Ok(())

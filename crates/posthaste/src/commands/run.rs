@@ -13,26 +13,31 @@ use crate::pipeline::Drained;
 use crate::shutdown::{Shutdown, ShutdownTrigger, StopSignals};
 use crate::supervisor::{Supervisor, Watched};
 
-/// Runs until a signal comes and returns how the end went; the exit status is the caller's to set.
+/// Runs until a signal comes or something cannot heal, logs how it ended, and returns the exit status.
 ///
 /// # Errors
 ///
-/// The one message that says why it cannot run, or cannot go on. It has been logged.
-pub async fn run(arguments: &RunArgs) -> Result<Drained, Problem> {
+/// What is wrong before logging has begun, so that it is not logged: the configuration.
+pub async fn run(arguments: &RunArgs) -> Result<u8, Problem> {
     let config = config::load(&arguments.config.request(&arguments.log))?;
     logging::init(&config.log)?;
-    let outcome = run_configured(&config, arguments.fail_fast).await;
-    match &outcome {
-        Ok(Drained::Whole) => info!("stopped: everything read is confirmed"),
+    Ok(match run_configured(&config, arguments.fail_fast).await {
+        Ok(Drained::Whole) => {
+            info!("stopped: everything read is confirmed");
+            EXIT_CLEAN
+        }
         Ok(Drained::Unacknowledged(records)) => {
             let problem = Problem::new(Code::DrainLimitReached, "stop")
-                .found(format!("{records} records not acknowledged within kafka.drain_timeout; they come again at the next start"))
-                .needed("acknowledgements from the brokers");
-            warn!(records, "{problem}");
+                .found(format!("{records} records not acknowledged in time; what is not confirmed comes again at the next start"))
+                .needed("acknowledgements from the brokers within kafka.drain_timeout");
+            warn!(code = %problem.code, records, "{problem}");
+            EXIT_DRAIN_LIMIT
         }
-        Err(problem) => error!(code = %problem.code, "{problem}"),
-    }
-    outcome
+        Err(problem) => {
+            error!(code = %problem.code, "{problem}");
+            problem.exit_code()
+        }
+    })
 }
 
 async fn run_configured(config: &Config, fail_fast: bool) -> Result<Drained, Problem> {
@@ -49,7 +54,10 @@ async fn run_configured(config: &Config, fail_fast: bool) -> Result<Drained, Pro
     };
     serve_pages(config, &pipeline.name, &watched).await?;
     let supervisor = Supervisor::new(config, pipeline, watched, shutdown, fail_fast)?;
-    supervisor.run().instrument(logging::pipeline_span(&pipeline.name)).await
+    supervisor
+        .run()
+        .instrument(logging::pipeline_span(&pipeline.name))
+        .await
 }
 
 /// The pages live as long as the process: they tell of the drain as well.
@@ -70,20 +78,26 @@ async fn serve_pages(config: &Config, pipeline: &str, watched: &Watched) -> Resu
 /// The first signal asks for an orderly stop, the second one ends the process on the spot.
 fn watch_signals(trigger: ShutdownTrigger) -> Result<(), Problem> {
     let mut signals = StopSignals::install().map_err(|error| {
-        Problem::new(Code::Unexpected, "signal handlers").found(error.to_string()).caused_by(error)
+        Problem::new(Code::Unexpected, "signal handlers")
+            .found(error.to_string())
+            .caused_by(error)
     })?;
     tokio::spawn(async move {
         let name = signals.next().await;
         info!("{name}: stopping; a second signal ends at once");
         trigger.request();
         let name = signals.next().await;
-        let problem = Problem::new(Code::SecondSignal, "stop")
-            .found(format!("a second signal, {name}; what was not confirmed comes again"));
-        warn!("{problem}");
+        let problem = Problem::new(Code::SecondSignal, "stop").found(format!(
+            "a second signal, {name}; what was not confirmed comes again"
+        ));
+        warn!(code = %problem.code, "{problem}");
         std::process::exit(i32::from(EXIT_DRAIN_LIMIT));
     });
     Ok(())
 }
 
+/// Exit status of an orderly end.
+const EXIT_CLEAN: u8 = 0;
+
 /// Exit status when the stop left records unconfirmed.
-pub const EXIT_DRAIN_LIMIT: u8 = 4;
+const EXIT_DRAIN_LIMIT: u8 = 4;

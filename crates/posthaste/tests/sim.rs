@@ -1,0 +1,104 @@
+//! Seeded simulation: the pure middle of the product between a model of the server and a model of the brokers.
+//!
+//! Intake, publisher, tracker, progress, policy and the choice of the start position are the product's own. Server,
+//! brokers, clock and the operator are models that misbehave: cut connections, crashes, server restarts that forget
+//! confirmations, broker outages, lost acknowledgements, refused records, dead producers, graceful stops. After every
+//! seed the check demands the promises of docs/delivery-guarantee.md. A failing seed is printed and runs again with
+//! `SIM_SEED=n`; `SIM_SEEDS=n` sets how many run.
+
+#[path = "sim/broker.rs"]
+mod broker;
+#[path = "sim/check.rs"]
+mod check;
+#[path = "sim/connector.rs"]
+mod connector;
+#[path = "../../pgoutput/tests/support/encode.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with the decoder's own tests, which use more of it"
+)]
+mod encode;
+#[path = "sim/random.rs"]
+mod random;
+#[path = "sim/server.rs"]
+mod server;
+#[path = "sim/world.rs"]
+mod world;
+
+use world::{Fault, Outcome, World};
+
+#[test]
+fn the_promises_hold_for_every_seed() {
+    let single = std::env::var("SIM_SEED")
+        .ok()
+        .map(|seed| seed.parse().expect("a number"));
+    let seeds = match single {
+        Some(seed) => seed..seed + 1,
+        None => {
+            0..std::env::var("SIM_SEEDS").map_or(SEEDS, |count| count.parse().expect("a number"))
+        }
+    };
+    let count = seeds.end - seeds.start;
+    let total = run_all(&seeds);
+    if count < SEEDS {
+        return;
+    }
+    // A simulation that injects nothing proves nothing: each kind of fault must really have happened.
+    for fault in Fault::ALL {
+        let injected = total.faults(fault);
+        assert!(
+            injected >= count / 20,
+            "{fault:?} happened only {injected} times in {count} seeds"
+        );
+    }
+    assert!(
+        total.events >= count * EVENTS_MIN,
+        "{} events",
+        total.events
+    );
+    assert!(
+        total.repeats > 0,
+        "crashes without a single repeat are no crashes"
+    );
+}
+
+#[test]
+fn a_seed_gives_the_same_run_twice() {
+    assert_eq!(run(7), run(7));
+}
+
+/// Two threads: worlds share nothing.
+fn run_all(seeds: &std::ops::Range<u64>) -> Outcome {
+    let part = |parity: u64| {
+        let mut total = Outcome::default();
+        let mine = seeds.clone().filter(|seed| seed % 2 == parity);
+        mine.for_each(|seed| total.add(&run(seed)));
+        total
+    };
+    std::thread::scope(|scope| {
+        let odd = scope.spawn(|| part(1));
+        let mut total = part(0);
+        match odd.join() {
+            Ok(outcome) => total.add(&outcome),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        total
+    })
+}
+
+fn run(seed: u64) -> Outcome {
+    match std::panic::catch_unwind(|| World::new(seed).run()) {
+        Ok(outcome) => outcome,
+        Err(panic) => {
+            let reason = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_default();
+            panic!("seed {seed} (run it alone with SIM_SEED={seed}): {reason}");
+        }
+    }
+}
+
+const SEEDS: u64 = 10_000;
+const EVENTS_MIN: u64 = 250;

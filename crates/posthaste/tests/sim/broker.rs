@@ -1,0 +1,219 @@
+//! The model of the brokers and of the client in front of them: a queue and a log for each partition.
+
+use std::cell::RefCell;
+use std::collections::{HashSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use router::Record;
+use sink::{Delivery, EnqueueError, Producer, PublishError, Ticket};
+
+use crate::random::Random;
+use crate::server::Event;
+
+/// What all producers of a world share, and what survives them.
+#[derive(Debug)]
+pub(crate) struct Brokers {
+    pub(crate) down: bool,
+    logs: Vec<Vec<Event>>,
+    logged: HashSet<u64>,
+    client: Client,
+}
+
+/// The client library of the process that runs now.
+#[derive(Debug, Default)]
+struct Client {
+    queues: Vec<VecDeque<(Ticket, Event)>>,
+    /// Appended, but the acknowledgement is still under way; per partition in order.
+    under_way: Vec<VecDeque<Ticket>>,
+    outcomes: Vec<Delivery>,
+    dead: bool,
+}
+
+/// The producer that the publisher owns.
+#[derive(Debug)]
+pub(crate) struct SimProducer(pub(crate) Rc<RefCell<Brokers>>);
+
+impl Brokers {
+    pub(crate) fn new(partitions: usize) -> Self {
+        Self {
+            down: false,
+            logs: vec![Vec::new(); partitions],
+            logged: HashSet::new(),
+            client: Client::new(partitions),
+        }
+    }
+
+    /// Some partitions take some records, and some acknowledgements arrive, in any order among partitions.
+    pub(crate) fn step(&mut self, random: &mut Random) {
+        if self.down || self.client.dead {
+            return;
+        }
+        for _ in 0..1 + random.below(4) {
+            let partition = self.any_partition(random);
+            for _ in 0..random.below(8) {
+                self.append_front(partition);
+            }
+            let partition = self.any_partition(random);
+            for _ in 0..random.below(8) {
+                if let Some(ticket) = self.client.under_way[partition].pop_front() {
+                    self.client.outcomes.push(Delivery {
+                        ticket,
+                        result: Ok(()),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The brokers refuse a record for good. The producer is gapless: nothing queued behind it goes out.
+    pub(crate) fn refuse_one(&mut self, random: &mut Random) -> bool {
+        let partition = self.any_partition(random);
+        let Some((ticket, _)) = self.client.queues[partition].pop_front() else {
+            return false;
+        };
+        self.client.outcomes.push(Delivery {
+            ticket,
+            result: Err(error("MSG_SIZE_TOO_LARGE")),
+        });
+        self.die("_GAPLESS_GUARANTEE");
+        true
+    }
+
+    /// The producer's state is lost: everything it had fails.
+    pub(crate) fn kill_producer(&mut self) {
+        self.die("OUT_OF_ORDER_SEQUENCE_NUMBER");
+    }
+
+    /// The process is gone, or has thrown its client away: of each queue a first part may still arrive.
+    pub(crate) fn lose_client(&mut self, random: &mut Random) {
+        if !self.down && !self.client.dead {
+            for partition in 0..self.logs.len() {
+                for _ in 0..random.below(6) {
+                    self.append_front(partition);
+                }
+            }
+        }
+        self.client = Client::new(self.logs.len());
+    }
+
+    pub(crate) fn has(&self, event: u64) -> bool {
+        self.logged.contains(&event)
+    }
+
+    pub(crate) fn logs(&self) -> &[Vec<Event>] {
+        &self.logs
+    }
+
+    pub(crate) fn records(&self) -> usize {
+        self.logs.iter().map(Vec::len).sum()
+    }
+
+    fn die(&mut self, consequence: &str) {
+        self.client.dead = true;
+        let client = &mut self.client;
+        let lost = client
+            .queues
+            .iter_mut()
+            .flat_map(|queue| queue.drain(..).map(|(ticket, _)| ticket));
+        let unanswered = client
+            .under_way
+            .iter_mut()
+            .flat_map(|tickets| tickets.drain(..));
+        let failed = lost.chain(unanswered);
+        let outcomes = failed.map(|ticket| Delivery {
+            ticket,
+            result: Err(error(consequence)),
+        });
+        client.outcomes.extend(outcomes);
+    }
+
+    fn append_front(&mut self, partition: usize) {
+        if let Some((ticket, event)) = self.client.queues[partition].pop_front() {
+            self.logs[partition].push(event);
+            self.logged.insert(event.id);
+            self.client.under_way[partition].push_back(ticket);
+        }
+    }
+
+    fn any_partition(&self, random: &mut Random) -> usize {
+        usize::try_from(random.below(self.logs.len() as u64)).expect("few partitions")
+    }
+}
+
+impl Client {
+    fn new(partitions: usize) -> Self {
+        Self {
+            queues: (0..partitions).map(|_| VecDeque::new()).collect(),
+            under_way: (0..partitions).map(|_| VecDeque::new()).collect(),
+            outcomes: Vec::new(),
+            dead: false,
+        }
+    }
+}
+
+impl Producer for SimProducer {
+    fn try_enqueue(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), EnqueueError> {
+        let client = &mut self.0.borrow_mut().client;
+        if client.dead {
+            return Err(EnqueueError::Refused {
+                ticket,
+                error: error("_FATAL"),
+            });
+        }
+        let event = event(record);
+        let partitions = client.queues.len() as u64;
+        let queue = &mut client.queues[usize::try_from(event.key % partitions).expect("few")];
+        if queue.len() >= QUEUE_RECORDS_MAX {
+            return Err(EnqueueError::Full(ticket));
+        }
+        queue.push_back((ticket, event));
+        Ok(())
+    }
+
+    fn poll(&mut self, _timeout: Duration, on_delivery: &mut dyn FnMut(Delivery)) {
+        let outcomes = std::mem::take(&mut self.0.borrow_mut().client.outcomes);
+        outcomes.into_iter().for_each(on_delivery);
+    }
+
+    fn in_flight(&self) -> usize {
+        let client = &self.0.borrow().client;
+        let queued: usize = client.queues.iter().map(VecDeque::len).sum();
+        let under_way: usize = client.under_way.iter().map(VecDeque::len).sum();
+        queued + under_way + client.outcomes.len()
+    }
+
+    fn purge(&mut self) {
+        let mut brokers = self.0.borrow_mut();
+        brokers.client = Client::new(brokers.logs.len());
+    }
+
+    fn fatal_error(&self) -> Option<PublishError> {
+        self.0.borrow().client.dead.then(|| error("_FATAL"))
+    }
+
+    fn brokers_up(&self) -> bool {
+        !self.0.borrow().down
+    }
+}
+
+/// What the record says of the row it was made from; that it says it right is the router's own tests' affair.
+fn event(record: &Record<'_>) -> Event {
+    let number = |bytes: Option<&[u8]>| {
+        let text = std::str::from_utf8(bytes.expect("a value")).expect("text");
+        text.parse().expect("a number")
+    };
+    let (name, id) = record.headers().next().expect("the id header");
+    assert_eq!((name, record.topic), ("id", "outbox.event.order"));
+    Event {
+        id: number(id),
+        key: number(record.key),
+        version: number(record.payload),
+    }
+}
+
+fn error(code: &str) -> PublishError {
+    PublishError::from_code(code).expect("a code of librdkafka")
+}
+
+const QUEUE_RECORDS_MAX: usize = 40;

@@ -1,0 +1,269 @@
+//! The model of a PostgreSQL server: a log of committed transactions, one slot, at most one walsender.
+
+use pgoutput::{Column, Lsn, Relation};
+
+use crate::encode::{Cell, Plain};
+use crate::random::Random;
+
+/// An event of the outbox; versions of a key count from 1 in commit order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) id: u64,
+    pub(crate) key: u64,
+    pub(crate) version: u64,
+}
+
+/// A committed transaction, and what a walsender says of it.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    xid: u32,
+    pub(crate) commit_lsn: Lsn,
+    pub(crate) end_lsn: Lsn,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Row {
+    Outbox(Event),
+    Other,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) transactions: Vec<Transaction>,
+    wal_end: u64,
+    next_event: u64,
+    versions: Vec<u64>,
+    /// `confirmed_flush_lsn` in memory, and what of it survives a restart of the server.
+    confirmed: Lsn,
+    confirmed_on_disk: Lsn,
+    walsender: Option<Walsender>,
+}
+
+#[derive(Debug)]
+struct Walsender {
+    transaction: usize,
+    step: usize,
+    to_describe: Vec<Vec<u8>>,
+}
+
+impl Server {
+    pub(crate) fn new(keys: usize) -> Self {
+        Self {
+            wal_end: 0x0100_0000,
+            versions: vec![0; keys],
+            confirmed: Lsn::new(0x0100_0000),
+            confirmed_on_disk: Lsn::new(0x0100_0000),
+            ..Self::default()
+        }
+    }
+
+    /// Commits a transaction of random shape; some have no row of the outbox.
+    pub(crate) fn commit(&mut self, random: &mut Random) {
+        let size = match random.below(10) {
+            0 => 20 + random.below(60),
+            1 => 0,
+            _ => 1 + random.below(6),
+        };
+        let rows = (0..size).map(|_| self.row(random)).collect();
+        self.write_elsewhere(random);
+        let commit_lsn = self.wal_end;
+        self.wal_end += 48;
+        self.transactions.push(Transaction {
+            xid: u32::try_from(self.transactions.len()).expect("few") + 700,
+            commit_lsn: Lsn::new(commit_lsn),
+            end_lsn: Lsn::new(self.wal_end),
+            rows,
+        });
+    }
+
+    fn row(&mut self, random: &mut Random) -> Row {
+        self.wal_end += 64;
+        if random.chance(150) {
+            return Row::Other;
+        }
+        let key = random.below(self.versions.len() as u64);
+        let version = &mut self.versions[usize::try_from(key).expect("few keys")];
+        *version += 1;
+        self.next_event += 1;
+        Row::Outbox(Event {
+            id: self.next_event,
+            key,
+            version: *version,
+        })
+    }
+
+    /// WAL of other tables and databases.
+    pub(crate) fn write_elsewhere(&mut self, random: &mut Random) {
+        self.wal_end += 8 * (1 + random.below(200));
+    }
+
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
+        self.transactions.iter().flat_map(Transaction::events)
+    }
+
+    pub(crate) fn confirmed(&self) -> Lsn {
+        self.confirmed
+    }
+
+    pub(crate) fn wal_end(&self) -> Lsn {
+        Lsn::new(self.wal_end)
+    }
+
+    /// START_REPLICATION: the later of the asked and the confirmed position.
+    pub(crate) fn start(&mut self, asked: Lsn) {
+        let from = asked.max(self.confirmed);
+        let transaction = self.transactions.partition_point(|t| t.commit_lsn < from);
+        self.walsender = Some(Walsender {
+            transaction,
+            step: 0,
+            to_describe: relations().to_vec(),
+        });
+    }
+
+    pub(crate) fn disconnect(&mut self) {
+        self.walsender = None;
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.walsender.is_some()
+    }
+
+    /// A restart forgets confirmations that were not written out; they are written out now and then.
+    pub(crate) fn restart(&mut self) {
+        self.walsender = None;
+        self.confirmed = self.confirmed_on_disk;
+    }
+
+    pub(crate) fn checkpoint(&mut self) {
+        self.confirmed_on_disk = self.confirmed;
+    }
+
+    /// A status update arrived.
+    pub(crate) fn handle_status(&mut self, flushed: Lsn) {
+        assert!(
+            flushed.as_u64() <= self.wal_end,
+            "confirmed {flushed}, which is not written yet"
+        );
+        self.confirmed = self.confirmed.max(flushed);
+    }
+
+    /// A keepalive at any moment. Inside a transaction it is as misleading as it could be.
+    pub(crate) fn keepalive(&self, random: &mut Random) -> Option<Vec<u8>> {
+        let walsender = self.walsender.as_ref()?;
+        let wal_end = match self.transactions.get(walsender.transaction) {
+            Some(transaction) if walsender.step == 0 => transaction.commit_lsn.as_u64(),
+            _ => self.wal_end,
+        };
+        let mut frame = vec![b'k'];
+        frame.extend(wal_end.to_be_bytes());
+        frame.extend(0_i64.to_be_bytes());
+        frame.push(u8::from(random.chance(300)));
+        Some(frame)
+    }
+
+    /// The next frame of the stream, if there is anything to send.
+    pub(crate) fn next_frame(&mut self) -> Option<Vec<u8>> {
+        let walsender = self.walsender.as_mut()?;
+        let transaction = self.transactions.get(walsender.transaction)?;
+        // Relations come once a connection, inside the first transaction.
+        if walsender.step == 1
+            && let Some(description) = walsender.to_describe.pop()
+        {
+            return Some(description);
+        }
+        let last = transaction.rows.len() + 1;
+        let message = match walsender.step {
+            0 => transaction.begin(),
+            step if step == last => transaction.commit(),
+            step => transaction.insert(step - 1),
+        };
+        let position = transaction.commit_lsn.as_u64();
+        walsender.step += 1;
+        if walsender.step > last {
+            walsender.transaction += 1;
+            walsender.step = 0;
+        }
+        Some(frame(position, &message))
+    }
+}
+
+impl Transaction {
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
+        self.rows.iter().filter_map(|row| match row {
+            Row::Outbox(event) => Some(*event),
+            Row::Other => None,
+        })
+    }
+
+    fn begin(&self) -> Vec<u8> {
+        let begin = Plain::Begin {
+            final_lsn: self.commit_lsn.as_u64(),
+            commit_time: 0,
+            xid: self.xid,
+        };
+        begin.encode()
+    }
+
+    fn commit(&self) -> Vec<u8> {
+        let commit = Plain::Commit {
+            commit_lsn: self.commit_lsn.as_u64(),
+            end_lsn: self.end_lsn.as_u64(),
+            commit_time: 0,
+        };
+        commit.encode()
+    }
+
+    fn insert(&self, index: usize) -> Vec<u8> {
+        let text = |number: u64| Cell::Text(number.to_string().into_bytes());
+        let insert = match self.rows[index] {
+            Row::Outbox(event) => Plain::Insert {
+                relation_id: OUTBOX,
+                new: vec![
+                    text(event.id),
+                    Cell::Text(b"order".to_vec()),
+                    text(event.key),
+                    text(event.version),
+                ],
+            },
+            // The same columns: only the relation id tells that it is another table.
+            Row::Other => Plain::Insert {
+                relation_id: OTHER,
+                new: vec![text(0), Cell::Text(b"order".to_vec()), text(0), text(0)],
+            },
+        };
+        insert.encode()
+    }
+}
+
+/// The descriptions of the two tables, as frames.
+fn relations() -> [Vec<u8>; 2] {
+    [(OUTBOX, "outbox"), (OTHER, "other")].map(|(id, name)| {
+        let columns = ["id", "aggregatetype", "aggregateid", "payload"].map(|name| Column {
+            key: name == "id",
+            name: name.to_owned(),
+            type_oid: 25,
+            type_modifier: -1,
+        });
+        let relation = Relation {
+            id,
+            namespace: "public".to_owned(),
+            name: name.to_owned(),
+            replica_identity: b'd',
+            columns: columns.to_vec(),
+        };
+        frame(0, &Plain::Relation(relation).encode())
+    })
+}
+
+fn frame(position: u64, message: &[u8]) -> Vec<u8> {
+    let mut frame = vec![b'w'];
+    frame.extend(position.to_be_bytes());
+    frame.extend(position.to_be_bytes());
+    frame.extend(0_i64.to_be_bytes());
+    frame.extend(message);
+    frame
+}
+
+const OUTBOX: u32 = 16_400;
+const OTHER: u32 = 16_500;

@@ -1,0 +1,303 @@
+//! One seed's world: who acts next, and what goes wrong.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pgoutput::{Lsn, PgTimestamp};
+use posthaste::clock::Now;
+use posthaste::state::Stored;
+
+use crate::broker::Brokers;
+use crate::check::{self, Lengths, OrderlyRun};
+use crate::connector::{Connector, Turn};
+use crate::random::Random;
+use crate::server::Server;
+
+/// What can go wrong, or be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    ConnectionCut,
+    ServerRestart,
+    ProcessKilled,
+    BrokersDown,
+    RecordRefused,
+    ProducerDead,
+    OrderlyStop,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::ConnectionCut,
+        Self::ServerRestart,
+        Self::ProcessKilled,
+        Self::BrokersDown,
+        Self::RecordRefused,
+        Self::ProducerDead,
+        Self::OrderlyStop,
+    ];
+}
+
+/// What happened in a world.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) events: u64,
+    pub(crate) repeats: u64,
+    faults: [u64; Fault::ALL.len()],
+}
+
+impl Outcome {
+    pub(crate) fn faults(&self, fault: Fault) -> u64 {
+        self.faults[fault as usize]
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.repeats += other.repeats;
+        for (sum, count) in self.faults.iter_mut().zip(other.faults) {
+            *sum += count;
+        }
+    }
+}
+
+pub(crate) struct World {
+    random: Random,
+    server: Server,
+    brokers: Rc<RefCell<Brokers>>,
+    process: Option<Connector>,
+    state_file: Option<Stored>,
+    /// Events of transactions before this one were checked when a status update passed them.
+    checked: usize,
+    orderly: Vec<OrderlyRun>,
+    process_began: Lengths,
+    start: Instant,
+    millis: u64,
+    outcome: Outcome,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let partitions = 1 + usize::try_from(random.below(4)).expect("few");
+        Self {
+            server: Server::new(KEYS),
+            brokers: Rc::new(RefCell::new(Brokers::new(partitions))),
+            process: None,
+            state_file: None,
+            checked: 0,
+            orderly: Vec::new(),
+            process_began: vec![0; partitions],
+            start: Instant::now(),
+            millis: 0,
+            outcome: Outcome::default(),
+            random,
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Outcome {
+        while self.server.events().count() < EVENTS {
+            self.turn();
+            if self.random.chance(250) {
+                self.server.commit(&mut self.random);
+            }
+            if self.random.chance(12) {
+                self.misfortune();
+            }
+        }
+        self.settle();
+        self.outcome.events = self.server.events().count() as u64;
+        self.outcome.repeats =
+            check::check(self.server.events(), &self.brokers.borrow(), &self.orderly);
+        self.outcome
+    }
+
+    /// No more misfortune: everything has to arrive and to be confirmed within a bounded number of turns.
+    fn settle(&mut self) {
+        self.brokers.borrow_mut().down = false;
+        for _ in 0..TURNS_MAX {
+            let end = self
+                .server
+                .transactions
+                .last()
+                .map_or(Lsn::ZERO, |last| last.end_lsn);
+            if self.server.confirmed() >= end {
+                return;
+            }
+            self.turn();
+        }
+        panic!(
+            "not settled: confirmed {} of {}",
+            self.server.confirmed(),
+            self.server.wal_end()
+        );
+    }
+
+    fn turn(&mut self) {
+        self.millis += self.random.below(40);
+        let now = self.now();
+        if self.random.chance(50) {
+            self.server.write_elsewhere(&mut self.random);
+        }
+        if self.random.chance(30) {
+            self.server.checkpoint();
+        }
+        self.brokers.borrow_mut().step(&mut self.random);
+        let Some(process) = &mut self.process else {
+            self.process_began = self.lengths();
+            self.process = Some(Connector::new(
+                Rc::clone(&self.brokers),
+                self.state_file.clone(),
+            ));
+            return;
+        };
+        if !process.is_connected() {
+            if self.random.chance(300) {
+                process.connect(&mut self.server, now);
+            }
+        } else if !self.server.is_connected() {
+            process.disconnect();
+        } else {
+            read(process, &mut self.server, &mut self.random, now);
+        }
+        let turn = process.publish(now);
+        self.handle(turn);
+        self.report(now);
+        if self.random.chance(20) {
+            self.save_state();
+        }
+    }
+
+    fn report(&mut self, now: Now) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        let (flushed, turn) = process.status(now);
+        if let Some(flushed) = flushed {
+            self.check_confirmed(flushed);
+            self.server.handle_status(flushed);
+        }
+        self.handle(turn);
+    }
+
+    /// The promise itself, at the moment it could be broken: what the server may forget is in the topics.
+    fn check_confirmed(&mut self, flushed: Lsn) {
+        let brokers = self.brokers.borrow();
+        while let Some(transaction) = self.server.transactions.get(self.checked)
+            && transaction.commit_lsn < flushed
+        {
+            for event in transaction.events() {
+                assert!(
+                    brokers.has(event.id),
+                    "confirmed {flushed} before {event:?} was acknowledged"
+                );
+            }
+            self.checked += 1;
+        }
+    }
+
+    fn handle(&mut self, turn: Turn) {
+        match turn {
+            Turn::GoOn => {}
+            Turn::Reconnect => {
+                self.server.disconnect();
+                if let Some(process) = &mut self.process {
+                    process.disconnect();
+                }
+            }
+            Turn::Halted => {
+                self.save_state();
+                self.end_process();
+            }
+            Turn::Stopped => {
+                self.save_state();
+                self.end_process();
+                let from = self.process_began.clone();
+                self.orderly.push(OrderlyRun {
+                    from,
+                    to: self.lengths(),
+                });
+                self.outcome.faults[Fault::OrderlyStop as usize] += 1;
+            }
+        }
+    }
+
+    fn lengths(&self) -> Lengths {
+        self.brokers.borrow().logs().iter().map(Vec::len).collect()
+    }
+
+    fn end_process(&mut self) {
+        self.server.disconnect();
+        self.process = None;
+        self.brokers.borrow_mut().lose_client(&mut self.random);
+    }
+
+    fn save_state(&mut self) {
+        if let Some(process) = &self.process {
+            self.state_file = process.stored();
+        }
+    }
+
+    fn misfortune(&mut self) {
+        let kind = usize::try_from(self.random.below(Fault::ALL.len() as u64)).expect("few");
+        let fault = Fault::ALL[kind];
+        let happened = match fault {
+            Fault::ConnectionCut => {
+                self.server.disconnect();
+                true
+            }
+            Fault::ServerRestart => {
+                self.server.restart();
+                true
+            }
+            Fault::ProcessKilled => {
+                self.end_process();
+                true
+            }
+            Fault::BrokersDown => {
+                let mut brokers = self.brokers.borrow_mut();
+                brokers.down = !brokers.down;
+                true
+            }
+            Fault::RecordRefused => self.brokers.borrow_mut().refuse_one(&mut self.random),
+            Fault::ProducerDead => {
+                self.brokers.borrow_mut().kill_producer();
+                true
+            }
+            Fault::OrderlyStop => {
+                if let Some(process) = &mut self.process {
+                    process.stopping = true;
+                }
+                // Counted when it is complete.
+                false
+            }
+        };
+        self.outcome.faults[kind] += u64::from(happened);
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            instant: self.start + Duration::from_millis(self.millis),
+            wall: PgTimestamp::from_unix_micros(1_800_000_000_000_000),
+        }
+    }
+}
+
+fn read(process: &mut Connector, server: &mut Server, random: &mut Random, now: Now) {
+    for _ in 0..random.below(12) {
+        if !process.wants_frame() {
+            return;
+        }
+        let frame = if random.chance(100) {
+            server.keepalive(random)
+        } else {
+            server.next_frame()
+        };
+        if let Some(frame) = frame {
+            process.take(&frame, now);
+        }
+    }
+}
+
+const KEYS: usize = 20;
+const EVENTS: usize = 300;
+const TURNS_MAX: usize = 100_000;
