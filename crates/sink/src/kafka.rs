@@ -21,7 +21,7 @@ use crate::kafka_lookup::{Found, Lookup};
 use crate::kafka_opening::{Admission, Openings};
 use crate::kafka_options::{KafkaConfig, config_error};
 use crate::producer::{Delivery, EnqueueError, Producer};
-use crate::tracker::Ticket;
+use crate::ticket::Ticket;
 
 /// An idempotent producer that waits for all in-sync replicas and stops for good at the first record refused.
 ///

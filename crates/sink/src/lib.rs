@@ -41,6 +41,7 @@ mod kafka_options;
 mod kafka_properties;
 mod producer;
 mod publisher;
+mod ticket;
 mod tracker;
 
 pub use batch::{Batch, Entry};
@@ -50,4 +51,5 @@ pub use kafka_options::KafkaConfig;
 pub use kafka_properties::is_secret_property;
 pub use producer::{Delivery, EnqueueError, Producer};
 pub use publisher::{Accepted, Limits, Polled, Publisher};
-pub use tracker::{Ack, Confirmed, Ticket, Tracker};
+pub use ticket::Ticket;
+pub use tracker::{Ack, Confirmed, Tracker};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use router::Record;
 
 use crate::error::PublishError;
-use crate::tracker::Ticket;
+use crate::ticket::Ticket;
 
 /// Sends records to Kafka, and tells of each what became of it.
 ///

@@ -10,7 +10,8 @@ use router::Record;
 use crate::batch::{Batch, Entry};
 use crate::error::PublishError;
 use crate::producer::{EnqueueError, Producer};
-use crate::tracker::{Ack, Confirmed, Ticket, Tracker};
+use crate::ticket::Ticket;
+use crate::tracker::{Ack, Confirmed, Tracker};
 
 /// Takes batches in, moves [`confirmed`](Self::confirmed) on.
 ///

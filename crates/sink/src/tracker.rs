@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 
 use pgoutput::{Lsn, PgTimestamp, TransactionId};
 
+use crate::ticket::Ticket;
+
 /// Knows which records are not acknowledged yet, and so how far the position may move.
 ///
 /// Invariants:
@@ -67,14 +69,14 @@ impl Tracker {
     ///
     /// Also right outside a transaction: only a mark made later passes it.
     pub fn issue(&mut self, bytes: u32) -> Ticket {
-        let ticket = Ticket(self.next());
+        let ticket = Ticket::new(self.next());
         self.slots.push_back(Slot {
             bytes,
             acked: false,
         });
         self.outstanding += 1;
         self.outstanding_bytes += u64::from(bytes);
-        debug_assert!(self.next() > ticket.0, "a number is given once");
+        debug_assert!(self.next() > ticket.number(), "a number is given once");
         self.assert_invariants();
         ticket
     }
@@ -117,7 +119,7 @@ impl Tracker {
     ///
     /// A ticket that is not outstanding changes nothing; the answer says why.
     pub fn ack_with(&mut self, ticket: Ticket, on_reached: impl FnMut(PgTimestamp)) -> Ack {
-        let Some(index) = ticket.0.checked_sub(self.base) else {
+        let Some(index) = ticket.number().checked_sub(self.base) else {
             return Ack::Settled;
         };
         let slot = usize::try_from(index)
@@ -165,7 +167,7 @@ impl Tracker {
     /// Whether this ticket's acknowledgement would count.
     #[must_use]
     pub fn is_outstanding(&self, ticket: &Ticket) -> bool {
-        let index = ticket.0.checked_sub(self.base);
+        let index = ticket.number().checked_sub(self.base);
         let slot = index.and_then(|index| self.slots.get(usize::try_from(index).ok()?));
         slot.is_some_and(|slot| !slot.acked)
     }
@@ -275,32 +277,6 @@ impl Confirmed {
         self.0
     }
 }
-
-/// "This position now depends on me": one record on its way. Giving it to [`Tracker::ack`] is the only thing that
-/// settles it; a ticket that is lost holds the position for ever, which is the safe mistake.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[must_use = "a dropped ticket is never acknowledged and holds the position"]
-pub struct Ticket(u64);
-
-impl Ticket {
-    /// Its number, for messages and for lists of what is awaited.
-    #[must_use]
-    pub const fn number(&self) -> u64 {
-        self.0
-    }
-
-    /// As librdkafka carries it with a message: the pointer-sized "opaque".
-    pub(crate) const fn into_opaque(self) -> usize {
-        self.0 as usize
-    }
-
-    /// The way back. The caller has it from [`into_opaque`](Self::into_opaque).
-    pub(crate) const fn from_opaque(opaque: usize) -> Self {
-        Self(opaque as u64)
-    }
-}
-
-const _: () = assert!(usize::BITS == 64, "a ticket must fit a pointer");
 
 /// What an acknowledgement did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -458,7 +434,7 @@ mod tests {
     fn a_second_acknowledgement_changes_nothing() {
         let mut tracker = tracker();
         let tickets = commit(&mut tracker, 3, 20);
-        let again = |index: usize| Ticket(tickets[index].0);
+        let again = |index: usize| Ticket::new(tickets[index].number());
         assert_eq!(tracker.ack(again(1)), Ack::Counted);
         assert_eq!(tracker.ack(again(1)), Ack::Settled);
         assert_eq!(tracker.ack(again(0)), Ack::Counted);
@@ -470,8 +446,11 @@ mod tests {
     fn a_ticket_never_issued_changes_nothing() {
         let mut tracker = tracker();
         let tickets = commit(&mut tracker, 1, 20);
-        assert_eq!(tracker.ack(Ticket(tickets[0].0 + 1)), Ack::Unknown);
-        assert_eq!(tracker.ack(Ticket(u64::MAX)), Ack::Unknown);
+        assert_eq!(
+            tracker.ack(Ticket::new(tickets[0].number() + 1)),
+            Ack::Unknown
+        );
+        assert_eq!(tracker.ack(Ticket::new(u64::MAX)), Ack::Unknown);
         assert_eq!(confirmed(&tracker), 10);
     }
 
@@ -575,12 +554,5 @@ mod tests {
         assert_eq!(tracker.oldest(), None);
         let _open = tracker.issue(1);
         assert_eq!(tracker.oldest(), Some(PgTimestamp::new(40)));
-    }
-
-    #[test]
-    fn a_ticket_survives_the_way_through_the_client() {
-        let ticket = Ticket(u64::MAX - 1);
-        let opaque = Ticket(u64::MAX - 1).into_opaque();
-        assert_eq!(Ticket::from_opaque(opaque), ticket);
     }
 }
