@@ -75,4 +75,4 @@ fn partition_count(client: &BaseProducer<Context>, topic: &str) -> Option<usize>
 }
 
 /// How long one question may take.
-const METADATA_WAIT: Duration = Duration::from_secs(5);
+const METADATA_WAIT: Duration = Duration::from_secs(2);

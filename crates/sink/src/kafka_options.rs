@@ -31,6 +31,15 @@ impl KafkaConfig {
     ///
     /// See [`KafkaConfigError`].
     pub(crate) fn client_config(&self) -> Result<ClientConfig, KafkaConfigError> {
+        if self
+            .brokers
+            .split(',')
+            .all(|broker| broker.trim().is_empty())
+        {
+            return Err(KafkaConfigError::Client {
+                reason: "no broker is named".to_owned(),
+            });
+        }
         let mut options = ClientConfig::new();
         for (name, value) in OPTIONS {
             options.set(*name, *value);
@@ -218,6 +227,12 @@ mod tests {
             options.set(*name, *value);
             assert!(options.create_native_config().is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn without_a_broker_there_is_nothing_to_connect_to() {
+        let error = KafkaConfig::default().client_config().unwrap_err();
+        assert!(matches!(error, KafkaConfigError::Client { .. }));
     }
 
     #[test]
