@@ -171,3 +171,124 @@ impl Memory {
 
 /// Time between two writes of the state file while streaming.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use sink::Tracker;
+
+    use super::*;
+    use crate::preconditions::Created;
+
+    fn config(directory: Option<&std::path::Path>) -> Config {
+        Config {
+            pipelines: Vec::new(),
+            http: crate::config::Http { listen: None },
+            state: crate::config::State {
+                directory: directory.map(Into::into),
+            },
+            log: crate::config::Log {
+                format: crate::config::LogFormat::Auto,
+                level: "info".to_owned(),
+            },
+        }
+    }
+
+    fn checked(slot_confirmed: u64, timeline: u32, system: &str) -> Checked {
+        Checked {
+            server_version: 150_020,
+            identity: Identity {
+                system_identifier: system.to_owned(),
+                timeline,
+                database: "orders".to_owned(),
+                slot: "outbox".to_owned(),
+            },
+            slot_confirmed: Lsn::new(slot_confirmed),
+            server_wal_position: Lsn::new(10_000),
+            wal_sender_timeout: Duration::from_secs(60),
+            base_types: HashMap::new(),
+            created: Created::default(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn confirmed(position: u64) -> Confirmed {
+        Tracker::new(Lsn::new(position)).confirmed()
+    }
+
+    #[test]
+    fn a_server_that_forgot_is_told_the_position_again_after_a_restart_of_ours() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(Some(folder.path()));
+        let mut memory = Memory::open(&config, "default").expect("usable");
+        memory
+            .start_position(&checked(100, 1, "7"))
+            .expect("a start");
+        memory.confirm(confirmed(500));
+        memory.save();
+        let mut again = Memory::open(&config, "default").expect("usable");
+        let start = again
+            .start_position(&checked(100, 1, "7"))
+            .expect("a start");
+        assert_eq!(
+            start,
+            StartAt {
+                position: Lsn::new(500),
+                new_history: false
+            }
+        );
+    }
+
+    #[test]
+    fn another_timeline_starts_from_the_slot_and_forgets_what_was_confirmed() {
+        let mut memory = Memory::open(&config(None), "default").expect("usable");
+        memory
+            .start_position(&checked(100, 1, "7"))
+            .expect("a start");
+        memory.confirm(confirmed(500));
+        let start = memory
+            .start_position(&checked(300, 2, "7"))
+            .expect("a start");
+        assert_eq!(
+            start,
+            StartAt {
+                position: Lsn::new(300),
+                new_history: true
+            }
+        );
+        assert_eq!(memory.confirmed(), Lsn::new(300));
+    }
+
+    #[test]
+    fn another_system_in_the_same_process_is_refused() {
+        let mut memory = Memory::open(&config(None), "default").expect("usable");
+        memory
+            .start_position(&checked(100, 1, "7"))
+            .expect("a start");
+        let problem = memory
+            .start_position(&checked(100, 1, "8"))
+            .expect_err("refused");
+        assert_eq!(problem.code, Code::SystemChanged);
+    }
+
+    #[test]
+    fn the_file_is_not_written_for_every_confirmation() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut memory = Memory::open(&config(Some(folder.path())), "default").expect("usable");
+        memory
+            .start_position(&checked(100, 1, "7"))
+            .expect("a start");
+        let now = Now::read();
+        memory.confirm(confirmed(200));
+        memory.save_if_due(now);
+        memory.confirm(confirmed(300));
+        memory.save_if_due(now);
+        assert_eq!(memory.saved, Lsn::new(200));
+        memory.save_if_due(Now {
+            instant: now.instant + SAVE_INTERVAL,
+            ..now
+        });
+        assert_eq!(memory.saved, Lsn::new(300));
+    }
+}

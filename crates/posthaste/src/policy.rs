@@ -215,3 +215,108 @@ fn retry(target: Target, problem: Problem) -> Verdict {
 fn halt(problem: Problem) -> Verdict {
     Verdict::Halt(Box::new(problem))
 }
+
+#[cfg(test)]
+mod tests {
+    use replication::ServerError;
+
+    use super::*;
+
+    fn server(sqlstate: &str) -> ConnectError {
+        let mut error = ServerError::default();
+        error.severity = "FATAL".to_owned();
+        error.sqlstate = sqlstate.to_owned();
+        error.message = "text".to_owned();
+        ConnectError::Server(Box::new(error))
+    }
+
+    fn check(error: RunError, expected: Option<(Pace, Target)>, code: Code) {
+        let shown = format!("{error:?}");
+        match decide(error, Lsn::ZERO, false) {
+            Verdict::Retry(retry) => {
+                assert_eq!(expected, Some((retry.pace, retry.target)), "{shown}");
+                assert_eq!(retry.problem.code, code, "{shown}");
+            }
+            Verdict::Halt(problem) => {
+                assert_eq!(expected, None, "{shown}");
+                assert_eq!(problem.code, code, "{shown}");
+            }
+        }
+    }
+
+    const BACKOFF: Option<(Pace, Target)> = Some((Pace::Backoff, Target::Postgres));
+
+    #[test]
+    fn a_server_that_comes_and_goes_is_tried_again() {
+        for (sqlstate, code) in [
+            ("57P01", Code::ServerStarting),
+            ("57P03", Code::ServerStarting),
+            ("53300", Code::ServerConnectionsExhausted),
+            ("08006", Code::ServerConnectionLost),
+        ] {
+            check(CheckError::Connect(server(sqlstate)).into(), BACKOFF, code);
+        }
+        check(RunError::StreamEnded, BACKOFF, Code::StreamEnded);
+        let silent_for = Duration::from_secs(120);
+        check(
+            RunError::Stalled { silent_for },
+            BACKOFF,
+            Code::ServerStalled,
+        );
+    }
+
+    #[test]
+    fn what_only_a_person_can_change_stops() {
+        for (sqlstate, code) in [
+            ("28P01", Code::ServerAuthentication),
+            ("28000", Code::ServerAccessRefused),
+            ("3D000", Code::ServerDatabaseUnknown),
+        ] {
+            check(CheckError::Connect(server(sqlstate)).into(), None, code);
+        }
+        let problem = Problem::new(Code::WalLevel, "setting wal_level");
+        check(CheckError::Problem(problem).into(), None, Code::WalLevel);
+    }
+
+    #[test]
+    fn a_held_slot_is_waited_for_steadily() {
+        let held = CheckError::Held {
+            slot: "outbox".to_owned(),
+            pid: Some(7),
+        };
+        check(
+            held.into(),
+            Some((Pace::Steady, Target::Postgres)),
+            Code::SlotActive,
+        );
+    }
+
+    #[test]
+    fn kafka_is_waited_for_unless_it_refuses_the_record_for_good() {
+        let publish = |name| RunError::Publish(PublishError::from_code(name).expect("listed"));
+        let retried = Some((Pace::Backoff, Target::Kafka));
+        check(publish("_UNKNOWN_TOPIC"), retried, Code::KafkaTopicUnknown);
+        check(publish("_TRANSPORT"), retried, Code::KafkaUnreachable);
+        check(
+            publish("OUT_OF_ORDER_SEQUENCE_NUMBER"),
+            retried,
+            Code::KafkaClientFatal,
+        );
+        check(
+            publish("MSG_SIZE_TOO_LARGE"),
+            None,
+            Code::KafkaRecordTooLarge,
+        );
+        check(
+            publish("TOPIC_AUTHORIZATION_FAILED"),
+            None,
+            Code::KafkaAuthorization,
+        );
+    }
+
+    #[test]
+    fn fail_fast_stops_at_what_would_be_retried() {
+        let verdict = decide(RunError::StreamEnded, Lsn::ZERO, true);
+        assert!(matches!(verdict, Verdict::Halt(problem) if problem.code == Code::StreamEnded));
+    }
+}

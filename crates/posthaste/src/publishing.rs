@@ -385,3 +385,135 @@ const POLL_GAP: Duration = Duration::from_millis(1);
 
 /// The same while none are: only the client's own events are served.
 const IDLE_GAP: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use pgoutput::TransactionId;
+    use router::{Place, Record};
+    use sink::{Delivery, EnqueueError, Entry, Limits, Ticket};
+
+    use super::*;
+
+    /// Delivers everything at the next poll; refuses what is addressed to the topic `refused`.
+    #[derive(Debug, Default)]
+    struct Instant {
+        queue: Vec<Ticket>,
+        seen: u64,
+    }
+
+    impl Producer for Instant {
+        fn try_enqueue(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), EnqueueError> {
+            if record.topic == "refused" {
+                let error = PublishError::from_code("TOPIC_EXCEPTION").expect("listed");
+                return Err(EnqueueError::Refused { ticket, error });
+            }
+            self.seen += 1;
+            self.queue.push(ticket);
+            Ok(())
+        }
+
+        fn poll(&mut self, _: Duration, on_delivery: &mut dyn FnMut(Delivery)) {
+            self.queue.drain(..).for_each(|ticket| {
+                on_delivery(Delivery {
+                    ticket,
+                    result: Ok(()),
+                })
+            });
+        }
+
+        fn in_flight(&self) -> usize {
+            self.queue.len()
+        }
+
+        fn purge(&mut self) {
+            self.queue.clear();
+        }
+
+        fn fatal_error(&self) -> Option<PublishError> {
+            None
+        }
+
+        fn brokers_up(&self) -> bool {
+            true
+        }
+    }
+
+    fn start() -> Publishing {
+        let publisher = Publisher::new(Instant::default(), Limits::default(), Lsn::ZERO);
+        Publishing::start(publisher, None, PipelineMetrics::new("test")).expect("a thread")
+    }
+
+    fn fill(batch: &mut Batch, topic: &str, commit_lsn: u64) {
+        batch.entries.push(Entry::Begin(TransactionId {
+            final_lsn: Lsn::new(commit_lsn),
+            commit_time: PgTimestamp::new(0),
+            xid: 1,
+        }));
+        let mut record = batch.records.begin();
+        record.set_topic([topic]);
+        record.put(Place::Key, Some(b"key"));
+        record.finish();
+        batch.entries.push(Entry::Record);
+        batch.entries.push(Entry::Commit {
+            end_lsn: Lsn::new(commit_lsn + 8),
+        });
+    }
+
+    async fn batch(publishing: &mut Publishing) -> Batch {
+        loop {
+            if let Turn::Batch(batch) = publishing.next(true).await.expect("running") {
+                return batch;
+            }
+        }
+    }
+
+    async fn until(publishing: &mut Publishing, done: impl Fn(&Publishing) -> bool) {
+        while !done(publishing) {
+            publishing.next(false).await.expect("running");
+        }
+    }
+
+    #[tokio::test]
+    async fn batches_circulate_and_the_position_follows_the_deliveries() {
+        let mut publishing = start();
+        publishing.restart(Lsn::new(10)).await.expect("running");
+        for commit in 1..=20_u64 {
+            let mut batch = batch(&mut publishing).await;
+            assert!(batch.is_empty(), "a recycled batch is empty");
+            fill(&mut batch, "orders", commit * 100);
+            publishing
+                .submit(batch, Lsn::new(commit * 100))
+                .expect("running");
+        }
+        until(&mut publishing, Publishing::is_drained).await;
+        assert_eq!(publishing.state().confirmed.as_lsn(), Lsn::new(2008));
+        assert_eq!(publishing.high_water(), Lsn::new(2000));
+    }
+
+    #[tokio::test]
+    async fn a_failure_stands_until_the_restart_and_the_position_stays_before_it() {
+        let mut publishing = start();
+        publishing.restart(Lsn::new(10)).await.expect("running");
+        for (topic, commit) in [("orders", 100), ("refused", 200), ("orders", 300)] {
+            let mut batch = batch(&mut publishing).await;
+            fill(&mut batch, topic, commit);
+            publishing.submit(batch, Lsn::new(commit)).expect("running");
+        }
+        until(&mut publishing, |publishing| {
+            publishing.state().failure.is_some()
+        })
+        .await;
+        until(&mut publishing, |publishing| {
+            publishing.state().confirmed.as_lsn() == Lsn::new(108)
+        })
+        .await;
+        let confirmed = publishing.restart(Lsn::new(50)).await.expect("running");
+        assert_eq!(
+            confirmed.as_lsn(),
+            Lsn::new(108),
+            "a restart never goes back"
+        );
+        assert!(publishing.state().failure.is_none());
+        assert!(publishing.is_drained());
+    }
+}
