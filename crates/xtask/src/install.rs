@@ -17,6 +17,8 @@ pub enum Need {
     Java,
     /// Maven, which fetches Kafka's jars.
     Maven,
+    /// npm, which fetches PostgreSQL's other versions.
+    Npm,
     /// What building librdkafka takes: C and C++ compilers, make, pkg-config, headers of OpenSSL and zlib.
     Librdkafka,
 }
@@ -56,6 +58,7 @@ impl Need {
             Self::Postgres => vec![("postgresql", has_postgres())],
             Self::Java => vec![("default-jre-headless", has_java())],
             Self::Maven => vec![("maven", runs("mvn", "-version"))],
+            Self::Npm => vec![("npm", runs("npm", "--version"))],
             Self::Librdkafka => vec![
                 ("g++", runs("c++", "--version") && runs("cc", "--version")),
                 ("make", runs("make", "--version")),

@@ -12,5 +12,6 @@ mod kafka_install;
 mod kafka_wire;
 pub mod migrations;
 pub mod postgres;
+pub mod postgres_versions;
 pub mod process;
 pub mod scratch;

@@ -181,22 +181,8 @@ impl Postgres {
     /// # Errors
     /// The first statement that fails ends the run; the text is what PostgreSQL said.
     pub fn psql(&self, db: &str, sql: &str) -> Result<String> {
-        let mut command = Command::new(self.bin("psql")?);
-        command
-            .args([
-                "-X",
-                "-A",
-                "-t",
-                "-q",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-U",
-                "postgres",
-            ])
-            .arg("-h")
-            .arg(self.socket_dir())
-            .args(["-p", &self.port.to_string(), "-d", db, "-c", sql]);
-        Ok(output(&mut command)?.trim_end_matches('\n').to_owned())
+        let rows = output(self.psql_command(db)?.args(["-c", sql]))?;
+        Ok(rows.trim_end_matches('\n').to_owned())
     }
 
     /// Runs a file of SQL as superuser in one `psql` session, as a user would with `psql -f`.
@@ -204,23 +190,23 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::psql`].
     pub fn psql_file(&self, db: &str, file: &Path) -> Result<String> {
+        output(self.psql_command(db)?.arg("-f").arg(file))
+    }
+
+    fn psql_command(&self, db: &str) -> Result<Command> {
         let mut command = Command::new(self.bin("psql")?);
+        // The user's own servers, roles and options are none of ours.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PG") {
+                command.env_remove(name);
+            }
+        }
         command
-            .args([
-                "-X",
-                "-A",
-                "-t",
-                "-q",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-U",
-                "postgres",
-            ])
-            .arg("-h")
+            .args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"])
+            .args(["-U", "postgres", "-p", &self.port.to_string(), "-h"])
             .arg(self.socket_dir())
-            .args(["-p", &self.port.to_string(), "-d", db, "-f"])
-            .arg(file);
-        output(&mut command)
+            .args(["-d", db]);
+        Ok(command)
     }
 
     /// The port on 127.0.0.1, also part of the socket's name.
@@ -437,7 +423,7 @@ pub(crate) fn installed_bin_dir() -> Option<PathBuf> {
     })
 }
 
-fn bin_dir_of(major: u32) -> PathBuf {
+pub(crate) fn bin_dir_of(major: u32) -> PathBuf {
     PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))
 }
 
