@@ -1,9 +1,14 @@
 //! Brokers: asks from time to time whether any broker answers, so that readiness and the log tell the truth.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sink::BrokerProbe;
 use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use crate::codes::{Code, Problem};
+use crate::metrics::PipelineMetrics;
+use crate::policy::Target;
 
 /// A task that probes until it is dropped. The producer's own `brokers_up` is what it keeps up to date.
 #[derive(Debug)]
@@ -31,6 +36,42 @@ impl BrokerWatch {
 impl Drop for BrokerWatch {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// What was last said about the brokers: one line when they are lost, one when they are back.
+#[derive(Debug, Default)]
+pub struct BrokersSeen {
+    up: Option<bool>,
+    since: Option<Instant>,
+}
+
+impl BrokersSeen {
+    /// Takes in what the producer knows. Before the first contact nothing is lost.
+    pub fn hear(&mut self, up: bool, metrics: &PipelineMetrics) {
+        match (self.up, up) {
+            (None, true) => self.up = Some(true),
+            (Some(true), false) => {
+                self.up = Some(false);
+                self.since = Some(Instant::now());
+                metrics.retry(Target::Kafka, Code::KafkaUnreachable);
+                let problem =
+                    Problem::new(Code::KafkaUnreachable, "Kafka").found("no broker answers");
+                warn!(
+                    side = "kafka",
+                    "lost: {problem}; events wait, nothing is lost"
+                );
+            }
+            (Some(false), true) => {
+                self.up = Some(true);
+                metrics.reconnected(Target::Kafka);
+                let seconds = self
+                    .since
+                    .map_or(0.0, |since| since.elapsed().as_secs_f64());
+                info!(side = "kafka", seconds, "resumed: a broker answers");
+            }
+            _ => {}
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn connect(error: ConnectError) -> Problem {
                 .needed("a running PostgreSQL")
         }
         ConnectError::Server(server) => server_error(server),
-        ConnectError::Tls { target, reason, .. } => Problem::new(Code::ServerTls, target.clone())
+        ConnectError::Tls { target, reason, .. } => Problem::new(tls_code(reason), target.clone())
             .found(reason.clone())
             .needed("TLS as sslmode asks for")
             .fix("check sslmode, sslrootcert and the server's certificate"),
@@ -38,6 +38,15 @@ pub(crate) fn connect(error: ConnectError) -> Problem {
         other => Problem::new(Code::Unexpected, "connection").found(other.to_string()),
     };
     problem.caused_by(error)
+}
+
+/// A server without TLS is another thing to repair than a certificate that does not fit.
+fn tls_code(reason: &str) -> Code {
+    if reason.contains("does not support TLS") {
+        Code::ServerTlsUnavailable
+    } else {
+        Code::ServerTls
+    }
 }
 
 /// An error that the server itself reported, by SQLSTATE (manual, appendix "PostgreSQL Error Codes").

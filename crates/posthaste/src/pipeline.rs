@@ -16,7 +16,7 @@ use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
 use crate::policy::RunError;
 use crate::progress::Progress;
-use crate::publishing::{Publishing, Turn};
+use crate::publishing::{Publishing, ThreadEnded, Turn};
 use crate::shutdown::Shutdown;
 use crate::source::Source;
 
@@ -25,7 +25,6 @@ use crate::source::Source;
 pub struct Pipeline<'a> {
     source: Source,
     intake: Intake,
-    batch: Option<Batch>,
     publishing: &'a mut Publishing,
     progress: Progress,
     memory: &'a mut Memory,
@@ -58,7 +57,6 @@ impl<'a> Pipeline<'a> {
         Self {
             source,
             intake,
-            batch: None,
             publishing,
             progress,
             memory,
@@ -101,14 +99,14 @@ impl<'a> Pipeline<'a> {
             self.health.beat();
             self.send_status().await?;
             let wake_at = self.progress.next_deadline(Now::read()).into();
-            let reading = self.batch.is_some();
+            let reading = self.publishing.has_current();
             tokio::select! {
                 biased;
                 () = shutdown.requested() => return Ok(()),
-                turn = self.publishing.next(!reading) => self.handle_turn(turn?)?,
+                turn = self.publishing.next() => self.handle_turn(turn?)?,
                 () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
                 frame = self.source.next_frame(), if reading => {
-                    let first = take(frame?, &mut self.intake, &mut self.batch, &mut self.progress);
+                    let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress);
                     let taken = first.and_then(|()| self.take_buffered(|_| false));
                     self.hand_over(taken)?;
                 }
@@ -123,7 +121,7 @@ impl<'a> Pipeline<'a> {
         loop {
             let reading_on = read_on && self.is_unfinished();
             if !reading_on {
-                self.submit_rest()?;
+                self.publishing.submit(self.intake.newest())?;
                 if self.publishing.is_drained() {
                     return Ok(());
                 }
@@ -137,13 +135,13 @@ impl<'a> Pipeline<'a> {
                 .next_deadline(Now::read())
                 .min(deadline)
                 .into();
-            let reading = reading_on && self.batch.is_some();
+            let reading = reading_on && self.publishing.has_current();
             tokio::select! {
                 biased;
-                turn = self.publishing.next(reading_on && !reading) => self.handle_turn(turn?)?,
+                turn = self.publishing.next() => self.handle_turn(turn?)?,
                 () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
                 frame = self.source.next_frame(), if reading => {
-                    let first = take(frame?, &mut self.intake, &mut self.batch, &mut self.progress);
+                    let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress);
                     let taken = first.and_then(|()| self.take_buffered(|intake| !intake.is_in_transaction()));
                     self.hand_over(taken)?;
                 }
@@ -154,7 +152,9 @@ impl<'a> Pipeline<'a> {
     /// Whether something was handed over of a transaction that has not been read to its end: the open one, or one that
     /// an earlier connection lost.
     fn is_unfinished(&self) -> bool {
-        self.intake.is_in_transaction() || self.intake.newest() < self.publishing.high_water()
+        let high_water = self.publishing.high_water();
+        let lost = self.intake.newest() < high_water && self.progress.confirmed() <= high_water;
+        self.intake.is_in_transaction() || lost
     }
 
     /// The last word: the server learns the final position before the connection closes.
@@ -162,12 +162,13 @@ impl<'a> Pipeline<'a> {
         self.hear_publisher()?;
         let last_word = self.progress.status(Now::read());
         self.source.send(&last_word.encode()).await?;
+        let unacknowledged = self.publishing.unacknowledged();
         let whole = self.publishing.is_drained() && !self.is_unfinished();
         self.source.finish().await;
         if whole {
             return Ok(Drained::Whole);
         }
-        Ok(Drained::Unacknowledged(self.publishing.state().outstanding))
+        Ok(Drained::Unacknowledged(unacknowledged))
     }
 
     async fn send_status(&mut self) -> Result<(), RunError> {
@@ -186,10 +187,7 @@ impl<'a> Pipeline<'a> {
     fn handle_turn(&mut self, turn: Turn) -> Result<(), RunError> {
         match turn {
             Turn::News => self.hear_publisher(),
-            Turn::Batch(batch) => {
-                self.batch = Some(batch);
-                Ok(())
-            }
+            Turn::Batch => Ok(()),
         }
     }
 
@@ -208,6 +206,7 @@ impl<'a> Pipeline<'a> {
         self.memory.save_if_due(Now::read());
         self.metrics.confirmed(state.confirmed.as_lsn());
         self.health.publisher(&state);
+        self.publishing.tell_outages();
         match state.failure {
             Some(failure) => Err(RunError::Publish(failure)),
             None => Ok(()),
@@ -216,30 +215,27 @@ impl<'a> Pipeline<'a> {
 
     /// Takes the frames that are already here, without waiting, until the batch is full.
     fn take_buffered(&mut self, enough: impl Fn(&Intake) -> bool) -> Result<(), RunError> {
-        while !self.batch.as_ref().is_none_or(is_full) && !enough(&self.intake) {
+        while self
+            .publishing
+            .current()
+            .is_some_and(|batch| !is_full(batch))
+            && !enough(&self.intake)
+        {
             let Some(frame) = self.source.buffered_frame()? else {
                 return Ok(());
             };
-            take(frame, &mut self.intake, &mut self.batch, &mut self.progress)?;
+            take(frame, &mut self.intake, self.publishing, &mut self.progress)?;
         }
         Ok(())
     }
 
-    /// Hands the batch over if something is in it, and reports what was read. A row that could not be taken
-    /// comes after those that could.
+    /// Hands over what was read. A row that could not be taken comes after those that could.
     fn hand_over(&mut self, taken: Result<(), RunError>) -> Result<(), RunError> {
-        self.submit_rest()?;
+        self.publishing.submit(self.intake.newest())?;
         self.metrics.received(self.progress.received());
         self.metrics.ignored(self.intake.take_ignored());
         self.health.heard_from_server();
         taken
-    }
-
-    fn submit_rest(&mut self) -> Result<(), RunError> {
-        if let Some(batch) = self.batch.take_if(|batch| !batch.entries.is_empty()) {
-            self.publishing.submit(batch, self.intake.newest())?;
-        }
-        Ok(())
     }
 }
 
@@ -247,11 +243,11 @@ impl<'a> Pipeline<'a> {
 fn take(
     frame: Frame<'_>,
     intake: &mut Intake,
-    batch: &mut Option<Batch>,
+    publishing: &mut Publishing,
     progress: &mut Progress,
 ) -> Result<(), RunError> {
-    // The loop reads only while it has a batch; a frame without one would be a row without a place.
-    let batch = batch.get_or_insert_with(Batch::new);
+    // The loop reads only while there is a batch; a frame without one would be a row without a place.
+    let batch = publishing.current().ok_or(ThreadEnded)?;
     let taken = match frame {
         Frame::Data(body) => intake.handle_frame(body, batch)?,
         Frame::TooLarge { size_bytes, head } => intake.handle_too_large(size_bytes, head)?,

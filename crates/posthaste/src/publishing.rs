@@ -2,7 +2,7 @@
 //!
 //! librdkafka is polled from one OS thread, so that a delivery needs no lock and the loop that
 //! talks to PostgreSQL never waits for Kafka. A fixed pool of batches circulates between the two:
-//! an empty one comes out of [`Publishing::next`], a full one goes into
+//! an empty one comes with [`Publishing::next`], a full one goes with
 //! [`Publishing::submit`]. No free batch means backpressure. Nothing else bounds the hand-over.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use pgoutput::{Lsn, PgTimestamp};
 use sink::{Accepted, Batch, BrokerProbe, Confirmed, Producer, PublishError, Publisher};
 use tokio::sync::{mpsc, watch};
 
-use crate::brokers::{BrokerWatch, PROBE_TIMEOUT};
+use crate::brokers::{BrokerWatch, BrokersSeen, PROBE_TIMEOUT};
 use crate::clock::Now;
 use crate::metrics::PipelineMetrics;
 use crate::policy::RunError;
@@ -24,6 +24,8 @@ use crate::policy::RunError;
 pub struct Publishing {
     work: Option<SyncSender<Work>>,
     free: mpsc::Receiver<Batch>,
+    /// The batch being filled. It stays here so that a connection that ends takes none out of circulation.
+    current: Option<Batch>,
     state: watch::Receiver<PublishState>,
     thread: Option<JoinHandle<()>>,
     probe: Option<BrokerProbe>,
@@ -31,6 +33,8 @@ pub struct Publishing {
     submitted: u64,
     epoch: u64,
     high_water: Lsn,
+    brokers: BrokersSeen,
+    metrics: PipelineMetrics,
 }
 
 /// What [`Publishing::next`] waited for.
@@ -38,8 +42,8 @@ pub struct Publishing {
 pub enum Turn {
     /// [`Publishing::state`] has changed.
     News,
-    /// An empty batch.
-    Batch(Batch),
+    /// There is a batch to fill.
+    Batch,
 }
 
 /// What the thread last told about itself.
@@ -55,6 +59,8 @@ pub struct PublishState {
     pub oldest: Option<PgTimestamp>,
     /// The first failure since the last restart; nothing is enqueued after it.
     pub failure: Option<PublishError>,
+    /// Records handed over and not even enqueued.
+    pub waiting: u64,
     /// Whether at least one broker connection is up, as far as the client knows.
     pub brokers_up: bool,
     accepted: u64,
@@ -84,6 +90,7 @@ impl Publishing {
             outstanding_bytes: 0,
             oldest: None,
             failure: None,
+            waiting: 0,
             brokers_up: false,
             accepted: 0,
             epoch: 0,
@@ -91,7 +98,7 @@ impl Publishing {
         let (state_sender, state) = watch::channel(first);
         let worker = Worker {
             publisher,
-            metrics,
+            metrics: metrics.clone(),
             work,
             recycled,
             state: state_sender,
@@ -106,6 +113,7 @@ impl Publishing {
         Ok(Self {
             work: Some(work_sender),
             free,
+            current: None,
             state,
             thread: Some(thread),
             watch: probe.clone().map(BrokerWatch::start),
@@ -113,6 +121,8 @@ impl Publishing {
             submitted: 0,
             epoch: 0,
             high_water: Lsn::ZERO,
+            brokers: BrokersSeen::default(),
+            metrics,
         })
     }
 
@@ -133,8 +143,8 @@ impl Publishing {
         }
     }
 
-    /// Waits until the thread has news, or an empty batch if one is wanted. News come first: they are what frees
-    /// memory here and WAL at the server.
+    /// Waits until the thread has news, or an empty batch came to be filled. News come first: they are what frees memory
+    /// here and WAL at the server.
     ///
     /// # Errors
     ///
@@ -142,25 +152,41 @@ impl Publishing {
     ///
     /// # Cancel safety
     ///
-    /// News that nobody waited for is seen by the next call; a batch is either returned or still in the pool.
-    pub async fn next(&mut self, want_batch: bool) -> Result<Turn, ThreadEnded> {
+    /// News that nobody waited for is seen by the next call; a batch is either the current one or still in the pool.
+    pub async fn next(&mut self) -> Result<Turn, ThreadEnded> {
         tokio::select! {
             biased;
             changed = self.state.changed() => changed.map(|()| Turn::News).map_err(|_| ThreadEnded),
-            batch = self.free.recv(), if want_batch => batch.map(Turn::Batch).ok_or(ThreadEnded),
+            batch = self.free.recv(), if self.current.is_none() => {
+                self.current = Some(batch.ok_or(ThreadEnded)?);
+                Ok(Turn::Batch)
+            }
         }
     }
 
-    /// Hands a batch over. Never blocks: the pool is no larger than the queue. `newest` is where the commit of its
-    /// newest transaction begins.
+    /// The batch to fill, if one is free.
+    pub fn current(&mut self) -> Option<&mut Batch> {
+        self.current.as_mut()
+    }
+
+    /// Whether there is a batch to fill. While there is none, nothing may be read.
+    #[must_use]
+    pub fn has_current(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Hands the current batch over unless it is empty. Never blocks: the pool is no larger than the queue. `newest` is
+    /// where the commit of its newest transaction begins.
     ///
     /// # Errors
     ///
     /// The thread has ended, which only a panic in it can cause.
-    pub fn submit(&mut self, batch: Batch, newest: Lsn) -> Result<(), ThreadEnded> {
-        self.send(Work::Batch(batch))?;
-        self.submitted += 1;
-        self.high_water = self.high_water.max(newest);
+    pub fn submit(&mut self, newest: Lsn) -> Result<(), ThreadEnded> {
+        if let Some(batch) = self.current.take_if(|batch| !batch.is_empty()) {
+            self.send(Work::Batch(batch))?;
+            self.submitted += 1;
+            self.high_water = self.high_water.max(newest);
+        }
         Ok(())
     }
 
@@ -172,6 +198,9 @@ impl Publishing {
     ///
     /// As [`Self::submit`].
     pub async fn restart(&mut self, start: Lsn) -> Result<Confirmed, ThreadEnded> {
+        if let Some(batch) = &mut self.current {
+            batch.clear();
+        }
         self.send(Work::Restart { start })?;
         self.submitted = 0;
         self.epoch += 1;
@@ -190,11 +219,24 @@ impl Publishing {
         self.state.borrow().clone()
     }
 
+    /// Says when the brokers are lost and when they are back, once each.
+    pub fn tell_outages(&mut self) {
+        let up = self.state.borrow().brokers_up;
+        self.brokers.hear(up, &self.metrics);
+    }
+
     /// Where the commit of the newest transaction begins of which anything was ever handed over, on this connection or an
     /// earlier one. What is not confirmed of it may have been sent all the same.
     #[must_use]
     pub fn high_water(&self) -> Lsn {
         self.high_water
+    }
+
+    /// Records handed over and not acknowledged, enqueued or not.
+    #[must_use]
+    pub fn unacknowledged(&self) -> u64 {
+        let state = self.state.borrow();
+        state.outstanding + state.waiting
     }
 
     /// Whether everything submitted is acknowledged.
@@ -351,6 +393,11 @@ impl<P: Producer> Worker<P> {
             outstanding_bytes: self.publisher.outstanding_bytes(),
             oldest: self.publisher.oldest(),
             failure: self.failure.clone(),
+            waiting: self
+                .pending
+                .iter()
+                .map(|batch| batch.records_left() as u64)
+                .sum(),
             brokers_up: self.publisher.producer().brokers_up(),
             accepted: self.accepted,
             epoch: self.epoch,
@@ -370,6 +417,7 @@ impl PublishState {
     fn is_same(&self, other: &Self) -> bool {
         self.confirmed == other.confirmed
             && self.outstanding == other.outstanding
+            && self.waiting == other.waiting
             && self.failure.is_some() == other.failure.is_some()
             && self.brokers_up == other.brokers_up
             && self.accepted == other.accepted
@@ -459,17 +507,19 @@ mod tests {
         });
     }
 
-    async fn batch(publishing: &mut Publishing) -> Batch {
-        loop {
-            if let Turn::Batch(batch) = publishing.next(true).await.expect("running") {
-                return batch;
-            }
+    async fn send(publishing: &mut Publishing, topic: &str, commit_lsn: u64) {
+        while !publishing.has_current() {
+            publishing.next().await.expect("running");
         }
+        let batch = publishing.current().expect("a batch");
+        assert!(batch.is_empty(), "a recycled batch is empty");
+        fill(batch, topic, commit_lsn);
+        publishing.submit(Lsn::new(commit_lsn)).expect("running");
     }
 
     async fn until(publishing: &mut Publishing, done: impl Fn(&Publishing) -> bool) {
         while !done(publishing) {
-            publishing.next(false).await.expect("running");
+            publishing.next().await.expect("running");
         }
     }
 
@@ -478,12 +528,7 @@ mod tests {
         let mut publishing = start();
         publishing.restart(Lsn::new(10)).await.expect("running");
         for commit in 1..=20_u64 {
-            let mut batch = batch(&mut publishing).await;
-            assert!(batch.is_empty(), "a recycled batch is empty");
-            fill(&mut batch, "orders", commit * 100);
-            publishing
-                .submit(batch, Lsn::new(commit * 100))
-                .expect("running");
+            send(&mut publishing, "orders", commit * 100).await;
         }
         until(&mut publishing, Publishing::is_drained).await;
         assert_eq!(publishing.state().confirmed.as_lsn(), Lsn::new(2008));
@@ -491,13 +536,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn connections_that_end_take_no_batch_out_of_circulation() {
+        let mut publishing = start();
+        for attempt in 1..=2 * BATCHES_MAX as u64 {
+            publishing
+                .restart(Lsn::new(attempt))
+                .await
+                .expect("running");
+            while !publishing.has_current() {
+                publishing.next().await.expect("running");
+            }
+            // The connection ends with a batch half filled.
+            fill(
+                publishing.current().expect("a batch"),
+                "orders",
+                attempt * 100,
+            );
+        }
+    }
+
+    #[tokio::test]
     async fn a_failure_stands_until_the_restart_and_the_position_stays_before_it() {
         let mut publishing = start();
         publishing.restart(Lsn::new(10)).await.expect("running");
         for (topic, commit) in [("orders", 100), ("refused", 200), ("orders", 300)] {
-            let mut batch = batch(&mut publishing).await;
-            fill(&mut batch, topic, commit);
-            publishing.submit(batch, Lsn::new(commit)).expect("running");
+            send(&mut publishing, topic, commit).await;
         }
         until(&mut publishing, |publishing| {
             publishing.state().failure.is_some()

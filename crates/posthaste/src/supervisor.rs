@@ -240,7 +240,7 @@ impl Supervisor {
             Some(outage) => {
                 self.metrics.reconnected(outage.target);
                 info!(
-                    target = outage.target.name(),
+                    side = outage.target.name(),
                     tries = outage.tries,
                     seconds = outage.began.elapsed().as_secs_f64(),
                     "resumed: streaming from {start}"
@@ -260,11 +260,10 @@ impl Supervisor {
 
 /// A stop without a connection: nothing can be confirmed any more, whatever is still acknowledged.
 fn left_behind(publishing: &Publishing) -> Drained {
-    let state = publishing.state();
-    if state.outstanding == 0 && state.confirmed.as_lsn() >= publishing.high_water() {
+    if publishing.state().confirmed.as_lsn() >= publishing.high_water() {
         Drained::Whole
     } else {
-        Drained::Unacknowledged(state.outstanding)
+        Drained::Unacknowledged(publishing.unacknowledged())
     }
 }
 

@@ -31,6 +31,12 @@ impl Batch {
         self.cursor = Cursor::default();
     }
 
+    /// Records that the publisher has not taken yet.
+    #[must_use]
+    pub fn records_left(&self) -> usize {
+        self.records.len().saturating_sub(self.cursor.record)
+    }
+
     /// Whether it says nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
