@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 mod bench_report;
 pub(crate) mod demo;
+pub(crate) mod golden;
 mod run;
 pub(crate) mod test;
 mod test_full;

@@ -11,6 +11,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Task::Bench(options) => commands::bench::run(&options),
         Task::Demo(options) => commands::demo::run(&options),
+        Task::Golden(options) => commands::golden::run(&options),
         Task::Test(options) => commands::test::run(&options),
         Task::Tidy => commands::tidy::run(),
     };
@@ -37,6 +38,9 @@ enum Task {
     Bench(commands::bench::Options),
     /// Shows the whole path at work: a private PostgreSQL, a real Kafka, the connector, events and their records.
     Demo(commands::demo::Options),
+    /// Keeps the captured bytes that decoders are tested with.
+    #[command(subcommand)]
+    Golden(commands::golden::Options),
     /// Runs everything that has to pass before a change may land; installs what is missing.
     Test(commands::test::Options),
     /// Checks the house rules that neither the compiler nor clippy can.
