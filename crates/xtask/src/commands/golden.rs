@@ -162,20 +162,21 @@ impl Scenario {
                 }
             }
         }
-        drop(sessions);
         let options: Vec<_> = self
             .options
             .iter()
             .map(|(name, value)| format!("'{name}', '{value}'"))
             .collect();
-        let messages = postgres.psql(
-            DATABASE,
-            &format!(
-                "SELECT concat_ws(' ', lsn, xid, encode(data, 'hex')) \
-                 FROM pg_logical_slot_peek_binary_changes('{SLOT}', NULL, NULL, {})",
-                options.join(", ")
-            ),
-        )?;
+        // In a session of the scenario, since some change how decoding works.
+        let (_, session) = sessions
+            .first_mut()
+            .context("a scenario without a session")?;
+        let messages = session.run(&format!(
+            "SELECT concat_ws(' ', lsn, xid, encode(data, 'hex')) \
+             FROM pg_logical_slot_peek_binary_changes('{SLOT}', NULL, NULL, {});",
+            options.join(", ")
+        ))?;
+        drop(sessions);
         postgres.psql(
             DATABASE,
             &format!("SELECT pg_drop_replication_slot('{SLOT}')"),
@@ -219,6 +220,7 @@ impl Session {
             .arg("-h")
             .arg(postgres.socket_dir())
             .args(["-p", &postgres.port().to_string(), "-d", DATABASE])
+            .env("PGOPTIONS", "-c client_min_messages=warning")
             .stdin(Stdio::piped())
             .stdout(writer)
             .spawn()
@@ -232,12 +234,16 @@ impl Session {
         })
     }
 
-    fn run(&mut self, statements: &str) -> Result<()> {
+    /// Runs statements and gives their rows.
+    fn run(&mut self, statements: &str) -> Result<String> {
         write!(self.input, "{statements}\n\\echo {DONE}\n").context("talk to psql")?;
+        let mut rows = String::new();
         for line in self.output.by_ref() {
-            if line.context("listen to psql")? == DONE {
-                return Ok(());
+            let line = line.context("listen to psql")?;
+            if line == DONE {
+                return Ok(rows);
             }
+            push_line(&mut rows, &line);
         }
         bail!("psql gave up");
     }
