@@ -399,4 +399,74 @@ mod tests {
             );
         }
     }
+
+    /// Answers the client's first message with a challenge that repeats its nonce, then `last`.
+    async fn challenge(challenge: &str, last: &[u8]) -> ConnectError {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        let challenge = challenge.to_owned();
+        let last = request(12, last);
+        let server = tokio::spawn(async move {
+            theirs
+                .write_all(&request(10, b"SCRAM-SHA-256\0\0"))
+                .await
+                .unwrap();
+            let mut first = vec![0; 1024];
+            let count = theirs.read(&mut first).await.unwrap();
+            let text = String::from_utf8_lossy(&first[..count]).into_owned();
+            let nonce = text.split_once("r=").unwrap().1;
+            let challenge = challenge.replace("NONCE", nonce);
+            theirs
+                .write_all(&request(11, challenge.as_bytes()))
+                .await
+                .unwrap();
+            theirs.write_all(&last).await.unwrap();
+            theirs.shutdown().await.unwrap();
+            let mut rest = Vec::new();
+            drop(theirs.read_to_end(&mut rest).await);
+        });
+        let mut wire = Wire::new(ours, "db".into());
+        let outcome = sign_in(&mut wire, &credentials(None, Policy::Prefer)).await;
+        drop(wire);
+        server.await.unwrap();
+        outcome.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_know_the_password_is_not_believed() {
+        let good = "r=NONCEmore,s=c2FsdA==,i=4096";
+        for last in [
+            &b"v=AAAA"[..],
+            b"v=",
+            b"v=!!!!",
+            b"e=other-error",
+            b"",
+            b"\xff",
+        ] {
+            let error = challenge(good, last).await;
+            assert!(
+                matches!(error, ConnectError::Auth { .. }),
+                "{last:?}: {error}"
+            );
+            assert!(!error.to_string().contains("hunter2"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_challenge_out_of_bounds_is_refused() {
+        for text in [
+            "r=NONCEmore,s=c2FsdA==,i=4294967295",
+            "r=NONCEmore,s=c2FsdA==,i=99999999999999999999",
+            "r=NONCEmore,s=c2FsdA==,i=-1",
+            "r=NONCEmore,s=%%%,i=4096",
+            "r=NONCEmore,i=4096",
+            "r=other,s=c2FsdA==,i=4096",
+        ] {
+            let error = challenge(text, b"v=AAAA").await;
+            assert!(
+                matches!(error, ConnectError::Auth { .. }),
+                "{text}: {error}"
+            );
+        }
+    }
 }

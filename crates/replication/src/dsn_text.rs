@@ -93,7 +93,7 @@ impl<'a> Url<'a> {
                 break;
             }
         }
-        if hosts.iter().any(|host| !host.is_empty()) {
+        if hosts != [""] {
             pairs.push(("host".into(), hosts.join(",")));
         }
         if ports.iter().any(|port| !port.is_empty()) {

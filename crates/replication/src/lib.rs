@@ -12,6 +12,21 @@
 //! ```
 //!
 //! WAL positions are bare `u64` here; the crates above have a type for them.
+//!
+//! ```no_run
+//! use replication::{ConnectError, ConnectOptions, Frame, connect_replication, process_environment};
+//!
+//! # async fn stream() -> Result<(), ConnectError> {
+//! let options = ConnectOptions::from_parts("postgres://app@db/orders", &[], &process_environment)?;
+//! let client = connect_replication(&options).await?;
+//! let plugin = [("proto_version", "1".to_owned()), ("publication_names", "\"outbox\"".to_owned())];
+//! let mut stream = client.start_replication("outbox", 0, &plugin).await?;
+//! while let Frame::Data(body) = stream.next_frame().await? {
+//!     println!("{} bytes", body.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod auth;
 mod certificate;

@@ -133,3 +133,33 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Resumed<S> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn the_start_up_message_is_answered_and_goes_nowhere() {
+        for first in [8, 9, 14, 15] {
+            let (ours, mut theirs) = tokio::io::duplex(64);
+            let greeting = BytesMut::from(&b"greeting"[..]);
+            let mut resumed = Resumed {
+                stream: ours,
+                greeting,
+                startup: Startup::Length,
+            };
+            let message = b"\0\0\0\x0fstart-up...";
+            resumed.write_all(&message[..first]).await.unwrap();
+            resumed.write_all(&message[first..]).await.unwrap();
+            resumed.write_all(b"query").await.unwrap();
+            let mut received = [0; 5];
+            theirs.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, b"query");
+            theirs.write_all(b"answer").await.unwrap();
+            let mut read = [0; 14];
+            resumed.read_exact(&mut read).await.unwrap();
+            assert_eq!(&read, b"greetinganswer");
+        }
+    }
+}

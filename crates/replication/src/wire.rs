@@ -249,3 +249,75 @@ pub(crate) fn log_notice(body: &[u8]) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::DuplexStream;
+
+    fn wire(script: &[u8]) -> (Wire<DuplexStream>, DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let mut wire = Wire::new(ours, "db:5432/app".into());
+        wire.input.extend_from_slice(script);
+        (wire, theirs)
+    }
+
+    #[tokio::test]
+    async fn a_query_reads_its_answer_to_the_end() {
+        let script = b"S\0\0\0\x08a\0b\0T\0\0\0\x06\0\0D\0\0\0\x0b\0\x01\0\0\0\x01xC\0\0\0\x06S\0Z\0\0\0\x05I";
+        let (mut wire, _theirs) = wire(script);
+        assert_eq!(
+            wire.query("SELECT 'x'").await.unwrap(),
+            vec![vec![Some(b"x".to_vec())]]
+        );
+        assert!(wire.into_stream().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_failed_query_leaves_the_next_one_its_answer() {
+        let script = b"E\0\0\0\x18VERROR\0C42601\0Mbad\0\0Z\0\0\0\x05IC\0\0\0\x06S\0Z\0\0\0\x05I";
+        let (mut wire, _theirs) = wire(script);
+        assert_eq!(
+            wire.query("no").await.unwrap_err().sqlstate(),
+            Some("42601")
+        );
+        assert_eq!(wire.query("SET").await.unwrap(), Vec::<Row>::new());
+    }
+
+    #[tokio::test]
+    async fn a_fatal_error_is_not_waited_after() {
+        let (mut wire, _theirs) = wire(b"E\0\0\0\x19VFATAL\0C57P01\0Mgone\0\0");
+        assert_eq!(
+            wire.query("SELECT").await.unwrap_err().sqlstate(),
+            Some("57P01")
+        );
+    }
+
+    #[tokio::test]
+    async fn statements_with_a_zero_byte_are_not_sent() {
+        let (mut wire, _theirs) = wire(b"");
+        assert!(matches!(
+            wire.query("a\0b").await,
+            Err(ConnectError::Config { .. })
+        ));
+        assert!(wire.output.is_empty(), "nothing half-written may stay");
+    }
+
+    #[tokio::test]
+    async fn answers_beyond_the_limit_are_not_read() {
+        let (mut wire, _theirs) = wire(b"D\x7f\0\0\0");
+        assert!(matches!(
+            wire.query("SELECT").await,
+            Err(ConnectError::Protocol { .. })
+        ));
+    }
+
+    #[tokio::test]
+    async fn bytes_nobody_asked_for_are_noticed() {
+        let (wire, _theirs) = wire(b"D");
+        assert!(matches!(
+            wire.into_stream(),
+            Err(ConnectError::Protocol { .. })
+        ));
+    }
+}

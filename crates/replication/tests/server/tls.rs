@@ -1,9 +1,9 @@
 //! `sslmode` against a real server, as psql behaves.
 
 use crate::support::certificates::{Authority, Pair, self_signed};
-use crate::support::{Server, assert_refused, connect_both};
+use crate::support::{Server, assert_refused, connect_both, proxy};
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
-use replication::{ConnectError, connect_sql};
+use replication::{ConnectError, ConnectOptions, connect_sql};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -94,13 +94,19 @@ async fn both_connections_are_encrypted() {
     let server = server_with(&pair, TLS_ONLY).await;
     let options = server.options(&format!("{APP} sslmode=require"));
     let sql = connect_sql(&options).await.unwrap();
-    let _replication = replication::connect_replication(&options).await.unwrap();
+    let replication = replication::connect_replication(&options).await.unwrap();
     let admin = server.sql("").await;
     let statement = "SELECT count(*) FILTER (WHERE ssl), count(*), count(DISTINCT backend_type)
         FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'app'";
     let row = admin.query_one(statement, &[]).await.unwrap();
     let counts: (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     assert_eq!(counts, (2, 2, 2));
+    let direct = server.options(&format!("{APP} sslmode=require sslnegotiation=direct"));
+    // Since version 17 servers take TLS from the first byte.
+    assert_eq!(
+        connect_both(&direct).await.is_ok(),
+        replication.server_major() >= 17
+    );
     drop(sql);
 }
 
@@ -324,4 +330,25 @@ async fn channel_binding_is_required_in_vain_without_tls_or_scram() {
         let error = assert_refused(&server.options(&text), &[part]).await;
         assert!(matches!(error, ConnectError::Auth { .. }));
     }
+}
+
+#[tokio::test]
+async fn channel_binding_keeps_a_man_in_the_middle_out() {
+    let authority = Authority::new("right");
+    let server = server_with(&authority.issue("server", &["db.internal"]), TLS_ONLY).await;
+    let port = proxy::start(&self_signed("db.internal"), &authority, server.port).await;
+    let through = |setting: &str| {
+        let text = format!("{APP} port={port} sslmode=require {setting}");
+        ConnectOptions::parse(&text).unwrap()
+    };
+    // The certificate is not looked at, and still he gets nowhere.
+    for setting in ["", "channel_binding=require"] {
+        let error =
+            assert_refused(&through(setting), &["SCRAM channel binding check failed"]).await;
+        assert_eq!(error.sqlstate(), Some("28000"));
+    }
+    // Without binding he reads along: it is the binding that keeps him out.
+    connect_both(&through("channel_binding=disable"))
+        .await
+        .unwrap();
 }

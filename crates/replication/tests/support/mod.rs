@@ -1,6 +1,7 @@
 //! A private PostgreSQL server for one test: its own folder and port, gone with the value.
 
 pub(crate) mod certificates;
+pub(crate) mod proxy;
 
 use certificates::Pair;
 use replication::{ConnectError, ConnectOptions};
