@@ -261,6 +261,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     }
 }
 
+/// SQLSTATE class 55: something is not in the state that the stream needs.
+const NOT_IN_PREREQUISITE_STATE: &str = "55";
+
 /// What a message other than CopyData means for the stream: whether it has ended.
 fn interpret(tag: u8, body: &[u8]) -> Result<bool, ConnectError> {
     match tag {
@@ -268,6 +271,12 @@ fn interpret(tag: u8, body: &[u8]) -> Result<bool, ConnectError> {
         b'c' | b'C' | b'Z' => Ok(true),
         b'E' => Err(ConnectError::Server(Box::new(server_error(b'E', body)?))),
         b'N' => {
+            let notice = server_error(b'N', body)?;
+            // PostgreSQL 18 answers a publication that did not exist at the position it decodes with a warning of this
+            // class, and then leaves the rows out: to go on would be to lose them.
+            if notice.sqlstate.starts_with(NOT_IN_PREREQUISITE_STATE) {
+                return Err(ConnectError::Server(Box::new(notice)));
+            }
             log_notice(body);
             Ok(false)
         }

@@ -61,6 +61,8 @@ const PINS: &[Pin] = &[
     pin("bytea_output", "hex"),
     pin("extra_float_digits", "3"),
     pin("search_path", ""),
+    // A warning in the stream may be all that tells of rows left out.
+    pin("client_min_messages", "warning"),
     pin("lc_monetary", "C"),
     pin("xmlbinary", "base64"),
     // A cut statement or session would look like a fault of the server's.

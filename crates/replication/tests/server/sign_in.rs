@@ -270,3 +270,52 @@ async fn a_silent_peer_is_given_up_after_the_timeout() {
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 }
+
+#[tokio::test]
+async fn primary_and_standby_are_told_apart_and_a_promotion_is_noticed() {
+    let primary = Server::start("", HBA);
+    primary.sql(ROLES).await;
+    let standby = Server::standby_of(&primary);
+    let (first, second) = (primary.port, standby.port);
+    let reached = async |ports: &str, wanted: &str| {
+        let text = format!(
+            "host=127.0.0.1,127.0.0.1 port={ports} user=free dbname=postgres target_session_attrs={wanted}"
+        );
+        let client = connect_sql(&ConnectOptions::parse(&text).unwrap()).await?;
+        let row = client.query_one("SHOW port", &[]).await.unwrap();
+        Ok::<u16, ConnectError>(row.get::<_, String>(0).parse().unwrap())
+    };
+    for ports in [format!("{first},{second}"), format!("{second},{first}")] {
+        for wanted in ["primary", "read-write"] {
+            assert_eq!(
+                reached(&ports, wanted).await.unwrap(),
+                first,
+                "{ports} {wanted}"
+            );
+        }
+        for wanted in ["standby", "read-only", "prefer-standby"] {
+            assert_eq!(
+                reached(&ports, wanted).await.unwrap(),
+                second,
+                "{ports} {wanted}"
+            );
+        }
+    }
+    primary.control("stop");
+    let ports = format!("{first},{second}");
+    let error = reached(&ports, "primary").await.unwrap_err();
+    assert!(
+        error.is_transient() && error.to_string().contains("is a standby"),
+        "{error}"
+    );
+
+    standby.control("promote");
+    assert_eq!(reached(&ports, "primary").await.unwrap(), second);
+    let mut client = connect_replication(&standby.superuser()).await.unwrap();
+    let identity = client.identify_system().await.unwrap();
+    assert_eq!(identity.timeline, 2);
+    let history = client.timeline_history(2).await.unwrap();
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0].timeline, 1);
+    assert!(history[0].end > 0 && history[0].end <= identity.wal_position);
+}

@@ -37,6 +37,35 @@ pub(crate) struct Server {
 impl Server {
     /// Makes a cluster and starts it; `hba` decides who is let in beside the superuser.
     pub(crate) fn start(configuration: &str, hba: &str) -> Self {
+        let server = Self::prepare();
+        server.make_cluster();
+        server.configure(configuration);
+        server.set_hba(hba);
+        server.control("start");
+        server
+    }
+
+    /// Makes a streaming standby; the primary is stopped for the copy.
+    pub(crate) fn standby_of(primary: &Self) -> Self {
+        let standby = Self::prepare();
+        primary.control("stop");
+        copy(&primary.data(), &standby.data());
+        primary.control("start");
+        let (sockets, port) = (primary.sockets(), primary.port);
+        let (own_sockets, own_port) = (standby.sockets(), standby.port);
+        standby.configure(&format!(
+            "primary_conninfo = 'host={} port={port} user=postgres'
+             unix_socket_directories = '{}'\nport = {own_port}",
+            sockets.display(),
+            own_sockets.display()
+        ));
+        standby.put("standby.signal", "");
+        standby.control("start");
+        standby
+    }
+
+    /// Folder, port and account; no cluster yet.
+    fn prepare() -> Self {
         let server = Self {
             folder: tempfile::Builder::new()
                 .prefix("pg-")
@@ -50,10 +79,6 @@ impl Server {
         fs::create_dir(server.sockets()).unwrap();
         server.own(&server.sockets());
         server.own(server.folder.path());
-        server.make_cluster();
-        server.configure(configuration);
-        server.set_hba(hba);
-        server.control("start");
         server
     }
 
@@ -76,7 +101,7 @@ impl Server {
     }
 
     pub(crate) fn set_hba(&self, hba: &str) {
-        let text = format!("local all postgres trust\n{hba}\n");
+        let text = format!("local all,replication postgres trust\n{hba}\n");
         fs::write(self.data().join("pg_hba.conf"), text).unwrap();
     }
 
@@ -94,7 +119,7 @@ impl Server {
         self.put("server.key", &pair.key.serialize_pem());
     }
 
-    /// `start`, `stop` or `restart`, waiting until done.
+    /// `start`, `stop`, `restart` or `promote`, waiting until done.
     pub(crate) fn control(&self, action: &str) {
         let (data, log) = (self.data(), self.folder.path().join("log"));
         let mut arguments = vec![
@@ -108,6 +133,7 @@ impl Server {
             "restart" => {
                 arguments.extend([OsStr::new("-mfast"), OsStr::new("-l"), log.as_os_str()])
             }
+            "promote" => {}
             _ => arguments.push(OsStr::new("-mfast")),
         }
         self.run("pg_ctl", &arguments);
