@@ -279,26 +279,83 @@ async fn a_stop_while_the_broker_is_away_ends_at_the_drain_limit_with_code_4() -
     let config = fixture.config().with_text("kafka.drain_timeout", "2s");
     let connector = fixture.start_with(&config).await?;
     let client = fixture.client().await?;
-    fixture.insert(&client, 1).await?;
-    consumer.wait_for_records(1, SOON).await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    Outage::Frozen.begin(&fixture)?;
-    for n in 2..=8 {
+    // Enough keys to have used every partition: before its first acknowledgement one takes a single record at a time.
+    for n in 1..=30 {
         fixture.insert(&client, n).await?;
     }
+    consumer.wait_for_records(30, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    Outage::Frozen.begin(&fixture)?;
+    for n in 31..=37 {
+        fixture.insert(&client, n).await?;
+    }
+    let in_flight = async || connector.metric("posthaste_events_in_flight").await;
     wait::until_true("the events to be in flight", SOON, async || {
-        let in_flight = connector.metric("posthaste_events_in_flight").await?;
-        Ok((in_flight - 7.0).abs() < 0.5)
+        Ok((in_flight().await? - 7.0).abs() < 0.5)
     })
-    .await?;
+    .await
+    .with_context(|| connector.log())?;
     connector.signal(xtask::process::Signal::TERM)?;
     let code = connector.exit_code(Duration::from_secs(6)).await?;
     ensure!(code == 4, "exit code {code}");
     // The number of what stays unconfirmed is told, under the code of this case.
-    ensure!(!connector.lines_with(&["PH0706", "7"]).is_empty());
+    ensure!(
+        !connector
+            .messages_with(&["PH0706: ", " 7 records"])
+            .is_empty(),
+        "{}",
+        connector.log()
+    );
     Outage::Frozen.end(&fixture)?;
     let connector = fixture.start().await?;
-    consumer.wait_for_events(8, SOON).await?;
+    consumer.wait_for_events(37, SOON).await?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_of_the_brokers_is_one_line_when_it_begins_and_one_when_it_ends() -> Result<()> {
+    let fixture = fragile("told", "20s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    Outage::Stopped.begin(&fixture)?;
+    fixture.insert(&client, 2).await?;
+    let noticed = wait::until_true("/readyz to tell it", Duration::from_secs(30), async || {
+        Ok(!connector.is_ready().await)
+    })
+    .await;
+    let alive = connector.get("/healthz").await;
+    let shown = wait::until_true("the event that waits to show", SOON, async || {
+        let page = connector.get("/metrics").await?;
+        Ok(
+            page.metric("posthaste_oldest_unacknowledged_age_seconds", "") > 0.5
+                && page.metric("posthaste_replication_lag_bytes", "") > 0.5,
+        )
+    })
+    .await;
+    Outage::Stopped.end(&fixture)?;
+    noticed?;
+    ensure!(alive?.status == 200, "a restart would not help");
+    shown?;
+    consumer
+        .wait_for_records(2, Duration::from_secs(30))
+        .await?;
+    connector.ready().await?;
+    for word in ["\"lost: ", "\"resumed: "] {
+        let lines = connector.lines_with(&[word]);
+        ensure!(
+            lines.len() == 1,
+            "lines with {word}: {lines:#?}\n{}",
+            connector.log()
+        );
+    }
+    let complaints = complaints(&connector);
+    ensure!(
+        complaints.len() <= 2,
+        "more than an outage needs: {complaints:#?}"
+    );
     connector.stop().await
 }
 

@@ -62,6 +62,65 @@ async fn b25_a_a_terminated_walsender_is_replaced() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_lost_connections_in_a_row_wear_nothing_out() -> Result<()> {
+    let fixture = Fixture::new("ten_times").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let config = fixture
+        .config()
+        .with_text("retry.backoff_initial", "50ms")
+        .with_text("retry.backoff_max", "100ms");
+    let connector = fixture.start_with(&config).await?;
+    let client = fixture.client().await?;
+    let slot = fixture.watch_slot().await?;
+    for n in 1..=10 {
+        let walsender = slot.walsender().await?;
+        client
+            .execute("SELECT pg_terminate_backend($1)", &[&walsender])
+            .await?;
+        wait::until_true("another walsender", BACK_WITHIN, async || {
+            let now = slot.state().await?.active_pid;
+            Ok(now.is_some_and(|pid| pid != walsender))
+        })
+        .await?;
+        fixture.insert(&client, n).await?;
+        consumer
+            .wait_for_records(usize::try_from(n)?, SOON)
+            .await
+            .with_context(|| format!("after {n} lost connections"))?;
+        slot.catches_up(SOON).await?;
+    }
+    ensure!(consumer.read_to_end().await?.len() == 10);
+    one_line_each(&connector, 10)?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_after_a_lost_connection_is_clean_and_quick() -> Result<()> {
+    let fixture = Fixture::new("stop_after_loss").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    let slot = fixture.watch_slot().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    slot.catches_up(SOON).await?;
+    let walsender = slot.walsender().await?;
+    client
+        .execute("SELECT pg_terminate_backend($1)", &[&walsender])
+        .await?;
+    connector.prints(&["\"resumed: "], SOON).await?;
+    // Everything was confirmed before, so there is nothing to wait for.
+    let told = Instant::now();
+    connector.stop().await?;
+    ensure!(
+        told.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        told.elapsed()
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b25_b_all_backends_of_the_role_terminated_at_once() -> Result<()> {
     let fixture = Fixture::new("b25_b").await?;
     let mut consumer = fixture.consumer(&["order"])?;

@@ -135,7 +135,7 @@ async fn without_the_right_to_create_the_statement_is_told_and_nothing_is_made()
     ensure!(code == 3, "exit code {code}");
     ensure!(
         connector
-            .lines_with(&["posthaste: PH0321", "CREATE PUBLICATION"])
+            .messages_with(&["PH0321: ", "CREATE PUBLICATION"])
             .len()
             == 1
     );

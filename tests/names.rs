@@ -144,8 +144,8 @@ async fn b11_an_illegal_slot_name_is_refused_before_anything_is_made() -> Result
     let connector = Connector::start(&config)?;
     let code = connector.exit_code(SOON).await?;
     ensure!(code == 2, "exit code {code}");
-    let lines = connector.lines_with(&[
-        "posthaste: PH0115",
+    let lines = connector.messages_with(&[
+        "PH0115: ",
         "Outbox-Slot",
         "lower-case letters, digits and underscores",
     ]);

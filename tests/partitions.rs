@@ -113,8 +113,8 @@ async fn b09_b_without_the_root_rows_arrive_all_the_same_or_the_start_is_refused
     })
     .await?;
     if let Some(code) = ended {
-        let told = connector.lines_with(&[
-            "posthaste: PH0326",
+        let told = connector.messages_with(&[
+            "PH0326: ",
             &fixture.publication,
             "publish_via_partition_root",
         ]);

@@ -99,7 +99,7 @@ async fn b08_a_renamed_required_column_stops_with_the_reason_and_the_way_out() -
     let behind = slot.wal_position().await?;
     let code = connector.exit_code(Duration::from_secs(10)).await?;
     ensure!(code == 3, "exit code {code}");
-    let lines = connector.lines_with(&["posthaste: PH0501", "aggregateid", &id, "renaming"]);
+    let lines = connector.messages_with(&["PH0501: ", "aggregateid", &id, "renaming"]);
     ensure!(lines.len() == 1, "{}", connector.log());
     ensure!(slot.confirmed().await? < behind, "confirmed past the event");
     // Old WAL keeps its names, so renaming back does not help, and the precondition is content again.
@@ -108,7 +108,7 @@ async fn b08_a_renamed_required_column_stops_with_the_reason_and_the_way_out() -
         .await?;
     let connector = e2e::connector::Connector::start(&config(&fixture))?;
     let code = connector.exit_code(Duration::from_secs(15)).await?;
-    ensure!(code == 3 && !connector.lines_with(&["posthaste: PH0501", &id]).is_empty());
+    ensure!(code == 3 && !connector.messages_with(&["PH0501: ", &id]).is_empty());
     ensure!(slot.confirmed().await? < behind);
     client
         .batch_execute("ALTER TABLE outbox RENAME COLUMN aggregateid TO agg")

@@ -37,7 +37,7 @@ async fn is_held(fixture: &Fixture, name: &str, shown: &str, topic_rule: &str) -
         inserted.elapsed()
     );
     ensure!(code == 3, "{name:?}: exit code {code}");
-    let lines = connector.lines_with(&["posthaste: PH0503", &id, "aggregatetype", shown]);
+    let lines = connector.messages_with(&["PH0503: ", &id, "aggregatetype", shown]);
     ensure!(lines.len() == 1, "{name:?}: {}", connector.log());
     let confirmed = slot.confirmed().await?;
     ensure!(
@@ -175,8 +175,7 @@ async fn b17_a_c_a_record_larger_than_the_client_takes_is_held_with_its_id() -> 
     let behind = slot.wal_position().await?;
     let code = connector.exit_code(SOON).await?;
     ensure!(code == 3, "exit code {code}");
-    let lines =
-        connector.lines_with(&["posthaste: PH0602", "00000000-0000-0000-0000-000000000051"]);
+    let lines = connector.messages_with(&["PH0602: ", "00000000-0000-0000-0000-000000000051"]);
     ensure!(lines.len() == 1, "{}", connector.log());
     ensure!(slot.confirmed().await? < behind);
     for record in consumer.read_to_end().await? {
@@ -227,7 +226,7 @@ async fn b17_b_a_record_larger_than_the_broker_takes_stops_everything_behind_it(
     let behind = slot.wal_position().await?;
     let code = connector.exit_code(SOON).await?;
     ensure!(code == 3, "exit code {code}");
-    let lines = connector.lines_with(&["posthaste: PH0602", "000000000051", "the broker"]);
+    let lines = connector.messages_with(&["PH0602: ", "000000000051", "the broker"]);
     ensure!(lines.len() == 1, "{}", connector.log());
     ensure!(slot.confirmed().await? < behind);
     for record in consumer.read_to_end().await? {

@@ -346,7 +346,7 @@ async fn b15_a_null_aggregate_type_is_held_with_column_and_event_id() -> Result<
     let behind = slot.wal_position().await?;
     let code = connector.exit_code(SOON).await?;
     ensure!(code == 3, "exit code {code}");
-    let lines = connector.lines_with(&["posthaste: PH0502", "aggregatetype", "event 2 "]);
+    let lines = connector.messages_with(&["PH0502: ", "aggregatetype", "event 2 "]);
     ensure!(lines.len() == 1, "{}", connector.log());
     ensure!(slot.confirmed().await? < behind);
     ensure!(consumer.read_to_end().await?.len() == 1);
@@ -394,7 +394,7 @@ async fn a_row_above_the_frame_limit_is_held_and_never_buffered() -> Result<()> 
     let behind = slot.wal_position().await?;
     let code = connector.exit_code(SOON).await?;
     ensure!(code == 3, "exit code {code}");
-    let lines = connector.lines_with(&["posthaste: PH0402", "public.outbox", "1000000"]);
+    let lines = connector.messages_with(&["PH0402: ", "public.outbox", "1000000"]);
     ensure!(lines.len() == 1, "{}", connector.log());
     ensure!(slot.confirmed().await? < behind);
     ensure!(consumer.read_to_end().await?.len() == 1);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     values: BTreeMap<String, String>,
+    pipeline: Option<String>,
 }
 
 impl Config {
@@ -35,13 +36,33 @@ impl Config {
         self
     }
 
+    /// Puts the pipeline's keys under `[[pipeline]]` with this name; the process's own stay at the top.
+    #[must_use]
+    pub fn in_pipeline(mut self, name: &str) -> Self {
+        self.pipeline = Some(name.to_owned());
+        self
+    }
+
     /// The file's text.
     pub fn render(&self) -> String {
-        self.values
-            .iter()
-            .map(|(key, literal)| format!("{key} = {literal}\n"))
-            .collect()
+        let lines = |of_process: bool| -> String {
+            self.values
+                .iter()
+                .filter(|(key, _)| is_of_process(key) == of_process)
+                .map(|(key, literal)| format!("{key} = {literal}\n"))
+                .collect()
+        };
+        let heading = self.pipeline.as_ref().map_or_else(String::new, |name| {
+            format!("[[pipeline]]\nname = {}\n", quoted(name))
+        });
+        format!("{}{heading}{}", lines(true), lines(false))
     }
+}
+
+fn is_of_process(key: &str) -> bool {
+    ["http.", "state.", "log."]
+        .iter()
+        .any(|table| key.starts_with(table))
 }
 
 /// A TOML basic string; JSON's escapes are a subset of TOML's.
@@ -59,6 +80,18 @@ mod tests {
             .with_text("source.slot", "a")
             .with_text("source.slot", "b\"c");
         assert_eq!(config.render(), "source.slot = \"b\\\"c\"\n");
+    }
+
+    #[test]
+    fn a_pipeline_leaves_the_process_its_keys() {
+        let config = Config::default()
+            .with_text("source.slot", "a")
+            .with_text("log.format", "json")
+            .in_pipeline("p");
+        assert_eq!(
+            config.render(),
+            "log.format = \"json\"\n[[pipeline]]\nname = \"p\"\nsource.slot = \"a\"\n"
+        );
     }
 
     #[test]

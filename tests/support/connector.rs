@@ -182,6 +182,15 @@ impl Connector {
             .collect()
     }
 
+    /// The messages it has printed that contain all of `words`, whether as a line for a person or in a line of JSON.
+    pub fn messages_with(&self, words: &[&str]) -> Vec<String> {
+        self.log()
+            .lines()
+            .map(message_of)
+            .filter(|message| words.iter().all(|word| message.contains(word)))
+            .collect()
+    }
+
     /// Waits until it has printed a line that contains all of `words`.
     ///
     /// # Errors
@@ -271,6 +280,18 @@ impl Drop for Connector {
     }
 }
 
+/// What a line of the log says, without what the log adds.
+fn message_of(line: &str) -> String {
+    let object: Option<serde_json::Value> = serde_json::from_str(line).ok();
+    let message = object
+        .as_ref()
+        .and_then(|object| object.get("message")?.as_str());
+    message
+        .or_else(|| line.strip_prefix("posthaste: "))
+        .unwrap_or(line)
+        .to_owned()
+}
+
 impl Page {
     fn parse(answer: &str) -> Result<Self> {
         let (head, body) = answer.split_once("\r\n\r\n").context("no end of headers")?;
@@ -352,6 +373,13 @@ mod tests {
         assert!((page.metric("a_total", "") - 5.0).abs() < f64::EPSILON);
         assert!((page.metric("a_total", "k=\"y\"") - 3.0).abs() < f64::EPSILON);
         assert!(page.metric("b", "").abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_message_is_the_same_for_people_and_machines() {
+        let json = r#"{"level":"ERROR","message":"PH0301: found \"replica\"","target":"x"}"#;
+        assert_eq!(message_of(json), "PH0301: found \"replica\"");
+        assert_eq!(message_of("posthaste: PH0301: x"), "PH0301: x");
     }
 
     #[test]

@@ -211,13 +211,27 @@ impl Consumer {
         self.next
             .keys()
             .map(|(topic, partition)| {
-                let (_, end) = self
-                    .consumer
-                    .fetch_watermarks(topic, *partition, LOOK_TIMEOUT)
-                    .with_context(|| format!("end of {topic}/{partition}"))?;
+                let end = self.end(topic, *partition)?;
                 Ok(((topic.clone(), *partition), end))
             })
             .collect()
+    }
+
+    /// After an outage the client may take a moment to know its partitions again.
+    fn end(&self, topic: &str, partition: i32) -> Result<i64> {
+        let deadline = Instant::now() + LOOK_TIMEOUT;
+        loop {
+            let marks = self
+                .consumer
+                .fetch_watermarks(topic, partition, Duration::from_secs(2));
+            match marks {
+                Ok((_, end)) => return Ok(end),
+                Err(_) if Instant::now() < deadline => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("end of {topic}/{partition}"));
+                }
+            }
+        }
     }
 
     async fn read_one(&mut self, end: Instant) -> Result<Option<&Record>> {
