@@ -21,6 +21,10 @@ mod big_transaction;
 mod connection;
 // Start: what cannot heal is told in one message and ends the process, what can heal is retried.
 mod preconditions;
+// The ways to name the server and to sign in, with and without TLS.
+mod sign_in;
+// The configuration as others script against it, and the log.
+mod configuration;
 // `source.create`: publication and slot made by us, while somebody writes.
 mod create;
 // Message kinds and operations that make no record.

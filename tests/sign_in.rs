@@ -1,0 +1,374 @@
+//! The ways to name the server and to sign in, with and without TLS: both connections take the same way.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use e2e::config::Config;
+use e2e::connector::Connector;
+use e2e::fixture::{Fixture, PASSWORD, SOON};
+use e2e::servers::Servers;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use xtask::postgres::PostgresOptions;
+use xtask::scratch::Scratch;
+
+/// Starts the connector so, sees one event through, and stops it.
+async fn delivers(fixture: &Fixture, config: &Config, environment: &[(&str, &str)]) -> Result<()> {
+    let connector = Connector::start_with(config, &[], environment)?;
+    connector.ready().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    ensure!(connector.metric("posthaste_events_delivered_total").await? > 0.5);
+    connector.stop().await
+}
+
+/// A configuration without the URL of the fixture.
+fn nameless(fixture: &Fixture) -> Config {
+    fixture.config().without("source.url")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keywords_files_and_environment_name_the_server_as_libpq_users_know_them() -> Result<()> {
+    let fixture = Fixture::new("forms").await?;
+    fixture.consumer(&["order"])?;
+    let postgres = &fixture.servers.postgres;
+    let port = postgres.port().to_string();
+    let folder = Scratch::new("passwords")?;
+    let secret = private_file(folder.path(), "secret", &format!("{PASSWORD}\n"))?;
+    let passfile = private_file(
+        folder.path(),
+        "pgpass",
+        &format!(
+            "# comment\n127.0.0.1:{port}:*:{}:{PASSWORD}\n",
+            fixture.role
+        ),
+    )?;
+    let keywords = nameless(&fixture)
+        .with_text("source.host", "127.0.0.1")
+        .with("source.port", &*port)
+        .with_text("source.user", &fixture.role)
+        .with_text("source.dbname", &fixture.database);
+    delivers(
+        &fixture,
+        &keywords.clone().with_text("source.password", PASSWORD),
+        &[],
+    )
+    .await?;
+    let path = secret.to_string_lossy();
+    delivers(
+        &fixture,
+        &keywords.clone().with_text("source.password_file", &path),
+        &[],
+    )
+    .await?;
+    delivers(&fixture, &keywords, &[("PGPASSWORD", PASSWORD)]).await?;
+    let path = passfile.to_string_lossy();
+    delivers(&fixture, &keywords, &[("PGPASSFILE", &path)]).await?;
+    let environment = [
+        ("PGHOST", "127.0.0.1"),
+        ("PGPORT", &port),
+        ("PGUSER", &fixture.role),
+        ("PGDATABASE", &fixture.database),
+        ("PGPASSWORD", PASSWORD),
+    ];
+    delivers(&fixture, &nameless(&fixture), &environment).await?;
+    let text = format!(
+        "host=127.0.0.1 port={port} user={} dbname={} password='{PASSWORD}'",
+        fixture.role, fixture.database
+    );
+    delivers(
+        &fixture,
+        &fixture.config().with_text("source.url", &text),
+        &[],
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unix_socket_a_host_list_and_ipv6_reach_the_server() -> Result<()> {
+    let servers = Servers::with_own_postgres(PostgresOptions {
+        settings: vec![("listen_addresses".into(), "127.0.0.1,::1".into())],
+        hba: vec!["host all all ::1/128 scram-sha-256".into()],
+        ..PostgresOptions::default()
+    })?;
+    let fixture = Fixture::on(servers, "hosts").await?;
+    fixture.consumer(&["order"])?;
+    let postgres = &fixture.servers.postgres;
+    let (role, database, port) = (&fixture.role, &fixture.database, postgres.port());
+    let dead = xtask::scratch::free_port()?;
+    for url in [
+        postgres.socket_url(role, Some(PASSWORD), database),
+        format!("postgres://{role}:{PASSWORD}@127.0.0.1:{dead},127.0.0.1:{port}/{database}"),
+        format!("postgres://{role}:{PASSWORD}@[::1]:{port}/{database}"),
+        // Percent-encoding of what needs none.
+        format!(
+            "postgresql://%72{}:{PASSWORD}@127.0.0.1:{port}/{database}",
+            &role[1..]
+        ),
+    ] {
+        delivers(
+            &fixture,
+            &fixture.config().with_text("source.url", &url),
+            &[],
+        )
+        .await?;
+    }
+    let socket = postgres.socket_dir();
+    let keywords = nameless(&fixture)
+        .with_text("source.host", &socket.to_string_lossy())
+        .with("source.port", port.to_string())
+        .with_text("source.user", role)
+        .with_text("source.password", PASSWORD)
+        .with_text("source.dbname", database);
+    delivers(&fixture, &keywords, &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn md5_works_and_clear_text_is_refused_without_tls() -> Result<()> {
+    let servers = Servers::with_own_postgres(PostgresOptions {
+        settings: vec![("password_encryption".into(), "md5".into())],
+        hba: vec![
+            "host clear all 127.0.0.1/32 password".into(),
+            "host all +old 127.0.0.1/32 md5".into(),
+        ],
+        ..PostgresOptions::default()
+    })?;
+    servers
+        .postgres
+        .psql("postgres", "CREATE ROLE old NOLOGIN")?;
+    let fixture = Fixture::on(servers, "md5").await?;
+    fixture.consumer(&["order"])?;
+    fixture
+        .sql(&format!("GRANT old TO {}", fixture.role))
+        .await?;
+    delivers(&fixture, &fixture.config(), &[]).await?;
+    fixture.sql("CREATE DATABASE clear").await?;
+    let url = fixture
+        .servers
+        .postgres
+        .url(&fixture.role, Some(PASSWORD), "clear");
+    let connector = Connector::start(&fixture.config().with_text("source.url", &url))?;
+    let code = connector.exit_code(SOON).await?;
+    ensure!(code == 3, "exit code {code}");
+    ensure!(
+        connector.messages_with(&["PH0212: "]).len() == 1,
+        "{}",
+        connector.log()
+    );
+    Ok(())
+}
+
+/// Keys and certificates of the TLS cases.
+struct Authority {
+    folder: Scratch,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Result<Self> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test authority");
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        Ok(Self {
+            folder: Scratch::new("tls")?,
+            issuer,
+        })
+    }
+
+    /// Writes `<name>.crt` and `<name>.key`, for these host names or as this user's client certificate.
+    fn issue(&self, name: &str, hosts: &[&str], common_name: &str) -> Result<(PathBuf, PathBuf)> {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts)?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let folder = self.folder.path();
+        Ok((
+            private_file(folder, &format!("{name}.crt"), &certificate.pem())?,
+            private_file(folder, &format!("{name}.key"), &key.serialize_pem())?,
+        ))
+    }
+
+    fn certificate(&self, name: &str) -> Result<PathBuf> {
+        private_file(self.folder.path(), name, &self.issuer.pem())
+    }
+}
+
+/// A file that only its owner may read, as libpq and the server demand of keys and password files.
+fn private_file(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join(name);
+    std::fs::write(&path, text)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(path)
+}
+
+/// Turns TLS on with this certificate; the key must belong to whoever runs the server.
+fn turn_tls_on(servers: &Servers, files: &[(&str, &Path)]) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let postgres = &servers.postgres;
+    let data = postgres.data_dir();
+    let owner = std::fs::metadata(&data)?;
+    for (name, source) in files {
+        let target = data.join(name);
+        std::fs::copy(source, &target)?;
+        std::os::unix::fs::chown(&target, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    postgres.set("ssl_cert_file", "server.crt")?;
+    postgres.set("ssl_key_file", "server.key")?;
+    postgres.set("ssl_ca_file", "root.crt")?;
+    postgres.set("ssl", "on")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b30_each_sslmode_checks_what_its_name_says_on_both_connections() -> Result<()> {
+    let authority = Authority::new()?;
+    let stranger = Authority::new()?;
+    let (certificate, key) = authority.issue("server", &["localhost"], "server")?;
+    let (root, wrong) = (
+        authority.certificate("root.crt")?,
+        stranger.certificate("wrong.crt")?,
+    );
+    let servers = Servers::with_own_postgres(PostgresOptions {
+        hba: vec!["host replication postgres 127.0.0.1/32 trust".into()],
+        ..PostgresOptions::default()
+    })?;
+    let fixture = Fixture::on(servers, "tls").await?;
+    fixture.consumer(&["order"])?;
+    let (role, database, port) = (
+        &fixture.role,
+        &fixture.database,
+        fixture.servers.postgres.port(),
+    );
+    let config = |mode: &str, host: &str, root: Option<&Path>| {
+        let config = fixture
+            .config()
+            .with_text(
+                "source.url",
+                &format!("postgres://{role}:{PASSWORD}@{host}:{port}/{database}"),
+            )
+            .with_text("source.sslmode", mode);
+        match root {
+            Some(root) => config.with_text("source.sslrootcert", &root.to_string_lossy()),
+            None => config,
+        }
+    };
+    // While the server has no TLS, whoever asks for it gets no plain text.
+    for mode in ["require", "verify-ca", "verify-full"] {
+        is_refused(&config(mode, "127.0.0.1", Some(&root)), 3, "PH0206").await?;
+    }
+    delivers(&fixture, &config("prefer", "127.0.0.1", None), &[]).await?;
+    turn_tls_on(
+        &fixture.servers,
+        &[
+            ("server.crt", &certificate),
+            ("server.key", &key),
+            ("root.crt", &root),
+        ],
+    )?;
+    for (mode, host, root, encrypted) in [
+        ("disable", "127.0.0.1", None, false),
+        ("prefer", "127.0.0.1", None, true),
+        ("require", "127.0.0.1", None, true),
+        ("verify-ca", "127.0.0.1", Some(root.as_path()), true),
+        ("verify-full", "localhost", Some(root.as_path()), true),
+    ] {
+        let connector = Connector::start(&config(mode, host, root))?;
+        connector.ready().await?;
+        let row = fixture
+            .client()
+            .await?
+            .query_one(
+                "SELECT bool_and(ssl), bool_or(ssl), count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                 WHERE usename = $1",
+                &[role],
+            )
+            .await?;
+        let found: (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+        ensure!(
+            found == (encrypted, encrypted),
+            "{mode}: encrypted (all, any) {found:?}"
+        );
+        connector.stop().await?;
+    }
+    for (mode, host, root) in [
+        ("verify-full", "127.0.0.1", &root),
+        ("verify-full", "localhost", &wrong),
+        ("verify-ca", "localhost", &wrong),
+    ] {
+        is_refused(&config(mode, host, Some(root)), 3, "PH0205").await?;
+    }
+    is_refused(
+        &config("verify_full", "localhost", Some(&root)),
+        2,
+        "PH0107",
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b30_a_client_certificate_signs_in() -> Result<()> {
+    let authority = Authority::new()?;
+    let (certificate, key) = authority.issue("server", &["localhost"], "server")?;
+    let root = authority.certificate("root.crt")?;
+    let servers = Servers::with_own_postgres(PostgresOptions {
+        hba: vec![
+            "hostssl all +by_certificate 127.0.0.1/32 cert".into(),
+            "host all +by_certificate 127.0.0.1/32 reject".into(),
+        ],
+        ..PostgresOptions::default()
+    })?;
+    servers
+        .postgres
+        .psql("postgres", "CREATE ROLE by_certificate NOLOGIN")?;
+    let fixture = Fixture::on(servers, "client_cert").await?;
+    fixture.consumer(&["order"])?;
+    fixture
+        .sql(&format!("GRANT by_certificate TO {}", fixture.role))
+        .await?;
+    let (own, own_key) = authority.issue("client", &[], &fixture.role)?;
+    turn_tls_on(
+        &fixture.servers,
+        &[
+            ("server.crt", &certificate),
+            ("server.key", &key),
+            ("root.crt", &root),
+        ],
+    )?;
+    let url = format!(
+        "postgres://{}@localhost:{}/{}",
+        fixture.role,
+        fixture.servers.postgres.port(),
+        fixture.database
+    );
+    let config = fixture
+        .config()
+        .with_text("source.url", &url)
+        .with_text("source.sslmode", "verify-full")
+        .with_text("source.sslrootcert", &root.to_string_lossy())
+        .with_text("source.sslcert", &own.to_string_lossy())
+        .with_text("source.sslkey", &own_key.to_string_lossy());
+    delivers(&fixture, &config, &[]).await?;
+    let without = config.without("source.sslcert").without("source.sslkey");
+    let connector = Connector::start(&without)?;
+    let code = connector.exit_code(SOON).await?;
+    ensure!(code == 3, "exit code {code}: {}", connector.log());
+    Ok(())
+}
+
+async fn is_refused(config: &Config, exit: i32, code: &str) -> Result<()> {
+    let connector = Connector::start(config)?;
+    let found = connector.exit_code(SOON).await?;
+    let told = connector.messages_with(&[&format!("{code}: ")]);
+    ensure!(
+        found == exit && told.len() == 1,
+        "exit code {found}, not {exit} with {code}: {}",
+        connector.log()
+    );
+    Ok(())
+}
