@@ -36,10 +36,13 @@ pub struct PostgresOptions {
     pub hba: Vec<String>,
     /// Further arguments of `initdb`.
     pub initdb_args: Vec<String>,
-    /// Folder with another version's `initdb` and `postgres`. By default the newest that Debian's packages installed, or
-    /// else what is on the PATH.
+    /// Folder with another version's `initdb` and `postgres`. By default the version that [`MAJOR_VARIABLE`] names, or the
+    /// newest that Debian's packages installed, or else what is on the PATH.
     pub bin_dir: Option<PathBuf>,
 }
+
+/// Environment variable with the major version that all servers are of, unless they ask for another.
+pub const MAJOR_VARIABLE: &str = "POSTHASTE_TEST_POSTGRES";
 
 /// The three ways to shut PostgreSQL down, in the manual's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ impl Postgres {
     pub fn start(options: PostgresOptions) -> Result<Self> {
         let bin_dir = match options.bin_dir {
             Some(folder) => folder,
-            None => installed_bin_dir().context("no PostgreSQL server is installed")?,
+            None => default_bin_dir()?,
         };
         let scratch = Scratch::new("postgres")?;
         let postgres = Self {
@@ -406,6 +409,18 @@ const HBA: [&str; 8] = [
     "host  all         all      127.0.0.1/32   scram-sha-256",
     "host  replication all      127.0.0.1/32   scram-sha-256",
 ];
+
+fn default_bin_dir() -> Result<PathBuf> {
+    match std::env::var(MAJOR_VARIABLE) {
+        Ok(major) => {
+            let major = major
+                .parse()
+                .with_context(|| format!("{MAJOR_VARIABLE} is {major:?}"))?;
+            crate::postgres_versions::bin_dir(major)
+        }
+        Err(_) => installed_bin_dir().context("no PostgreSQL server is installed"),
+    }
+}
 
 /// Debian keeps servers out of the PATH, one folder a major version.
 pub(crate) fn installed_bin_dir() -> Option<PathBuf> {

@@ -69,11 +69,6 @@ impl Counts {
         self.passed += before("passed").unwrap_or(0);
         self.failed += before("failed").unwrap_or(0);
     }
-
-    pub(crate) fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-    }
 }
 
 /// A command line to be run at the root of the repository.
@@ -98,23 +93,30 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Longer than any command of ours; the real limit is the user's patience.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
-/// Runs a program to its end. Its output is the user's; on the way the test results in it are counted.
+/// Runs a program to its end. Its output is the user's; on the way the test results in it are counted, also those of a run
+/// that fails.
 ///
 /// # Errors
 /// It cannot be started, fails, or the user interrupts: then it and all that it started are stopped first.
-pub(crate) fn counted(command: &mut Command, interrupt: &Interrupt) -> Result<Counts> {
+pub(crate) fn counted(
+    command: &mut Command,
+    interrupt: &Interrupt,
+    counts: &mut Counts,
+) -> Result<()> {
     let (reader, writer) = std::io::pipe().context("make a pipe")?;
     command.stdout(writer);
     let counter = thread::spawn(move || copy_and_count(reader, std::io::stdout()));
     let status = supervise(command, interrupt);
     // The command holds our end of the pipe; while it is open, the copy does not end.
     command.stdout(Stdio::null());
-    let counts = counter.join().unwrap_or_default();
+    let own = counter.join().unwrap_or_default();
+    counts.passed += own.passed;
+    counts.failed += own.failed;
     let status = status?;
-    if !status.success() && counts.failed > 0 {
-        bail!("{} tests failed", counts.failed);
+    if !status.success() && own.failed > 0 {
+        bail!("{} tests failed", own.failed);
     }
-    succeeded(status).map(|()| counts)
+    succeeded(status)
 }
 
 /// Runs a program to its end with the user's terminal as its output.
@@ -197,7 +199,7 @@ mod tests {
         interrupt.0.store(true, Ordering::Relaxed);
         let mut endless = Command::new("sh");
         endless.args(["-c", "sleep 1000 & sleep 1000"]);
-        let stopped = counted(&mut endless, &interrupt).unwrap_err();
+        let stopped = counted(&mut endless, &interrupt, &mut Counts::default()).unwrap_err();
         assert_eq!(stopped.to_string(), "interrupted");
     }
 }

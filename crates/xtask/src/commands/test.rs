@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use xtask::install::{Need, ensure};
 
 use super::run::{Counts, Interrupt, counted, plain, program};
-use super::test_full::FULL;
+use super::test_full::{FULL, matrix};
 use super::tidy;
 use crate::report;
 
@@ -45,6 +45,8 @@ pub(crate) enum Work {
     Program(&'static [&'static str]),
     /// A run of tests: its results are counted, and it is given the user's own arguments.
     Tests(&'static [&'static str]),
+    /// The end-to-end tests once per version of PostgreSQL.
+    Matrix,
     /// A rustdoc run.
     Docs,
     /// A cargo-deny run; the program is built first if it is missing.
@@ -194,9 +196,9 @@ impl Part {
                 if !arguments.is_empty() {
                     command.arg("--").args(arguments);
                 }
-                counts.add(counted(&mut command, interrupt)?);
-                Ok(())
+                counted(&mut command, interrupt, counts)
             }
+            Work::Matrix => matrix(arguments, interrupt, counts),
             Work::Docs => docs(interrupt),
             Work::Licences => licences(interrupt),
         }

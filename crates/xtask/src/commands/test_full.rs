@@ -1,6 +1,46 @@
 //! The long parts of `cargo xtask test --full`: many versions, long runs. Each can be run alone with `--only`.
 
-use super::test::Part;
+use anyhow::{Result, bail};
+use xtask::postgres::MAJOR_VARIABLE;
+use xtask::postgres_versions::MAJORS;
 
-/// Grows with the features that need it: a part is a name and a program or a filter of the end-to-end tests.
-pub(crate) const FULL: &[Part] = &[];
+use super::run::{Counts, Interrupt, counted, plain, program};
+use super::test::{Part, Work};
+use crate::report;
+
+/// Grows with the features that need it.
+pub(crate) const FULL: &[Part] = &[Part {
+    name: "pg-matrix",
+    about: "end-to-end tests on every supported major version of PostgreSQL",
+    work: Work::Matrix,
+}];
+
+/// Runs the end-to-end tests once per version, all of them also when one fails.
+///
+/// # Errors
+/// A version fails, or the user interrupts.
+pub(crate) fn matrix(
+    arguments: &[String],
+    interrupt: &Interrupt,
+    counts: &mut Counts,
+) -> Result<()> {
+    let mut build = program(&["cargo", "build", "--locked", "-p", "posthaste"])?;
+    plain(&mut build, interrupt)?;
+    let mut failed = Vec::new();
+    for major in MAJORS {
+        report::line(&format!("\n== PostgreSQL {major}"));
+        let mut command = program(&["cargo", "test", "--locked", "-p", "e2e", "--"])?;
+        command
+            .args(arguments)
+            .env(MAJOR_VARIABLE, major.to_string());
+        if let Err(error) = counted(&mut command, interrupt, counts) {
+            interrupt.check()?;
+            report::line(&format!("PostgreSQL {major}: {error:#}"));
+            failed.push(major);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed on the versions {failed:?}");
+    }
+    Ok(())
+}
