@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use pgoutput::{Lsn, TransactionId};
 
+use crate::connect::{PatternProblem, ReplacementProblem};
 use crate::table::TableName;
 
 /// Why a [`RouterConfig`](crate::RouterConfig) is refused: the operator has to change it.
@@ -42,6 +43,75 @@ pub enum RouterConfigError {
         template: String,
         /// What Kafka would object to.
         why: TopicProblem,
+    },
+}
+
+/// Why a [`ConnectConfig`](crate::connect::ConnectConfig) is refused: the operator has to change it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectConfigError {
+    /// A pattern is no Java regular expression, or has something that is not supported.
+    #[error("{key}: the pattern {pattern:?} is refused")]
+    Pattern {
+        /// The option.
+        key: String,
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        #[source]
+        why: PatternProblem,
+    },
+    /// A replacement does not go with its pattern.
+    #[error("{key}: the replacement {replacement:?} is refused")]
+    Replacement {
+        /// The option.
+        key: String,
+        /// The replacement.
+        replacement: String,
+        /// What is wrong with it.
+        #[source]
+        why: ReplacementProblem,
+    },
+    /// An option that names a column, a header or a field is empty, or holds what no name can hold.
+    #[error("{key}: {name:?} cannot be the name of a column, header or field")]
+    Name {
+        /// The option.
+        key: String,
+        /// What stands there.
+        name: String,
+    },
+    /// The envelope would have two fields of one name.
+    #[error("table_fields_additional_placement: the envelope has two fields named {name:?}")]
+    EnvelopeField {
+        /// The name.
+        name: String,
+    },
+    /// `SimpleHeaderConverter` for something else than headers.
+    #[error("{key}: the simple converter is for headers only")]
+    HeadersOnly {
+        /// The option.
+        key: &'static str,
+    },
+    /// A transform names a predicate that there is not.
+    #[error("transforms: there is no predicate {alias:?}")]
+    UnknownPredicate {
+        /// Its alias.
+        alias: String,
+    },
+    /// The order of transforms, or the lack of one.
+    #[error("transforms: {why}")]
+    Transforms {
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// `value.literal` is of a kind that is not supported.
+    #[error(
+        "transforms: the value {literal:?} of InsertHeader would be parsed to something else than text or a whole \
+         number, which is not supported"
+    )]
+    Literal {
+        /// The literal.
+        literal: String,
     },
 }
 
@@ -133,6 +203,31 @@ pub enum RouteError {
         /// How it came.
         why: &'static str,
     },
+    /// A converter takes no such value: the converter or the mapping has to change. Every further row of this shape
+    /// will fail too.
+    #[error("{row}: the {part} cannot be converted: {why}")]
+    Unconvertible {
+        /// The row.
+        row: Box<RowPosition>,
+        /// Key, value or header.
+        part: &'static str,
+        /// What the converter objects to.
+        why: String,
+    },
+    /// A pattern was given up on, as it would have tried too many ways to match the topic.
+    #[error("{row}: the pattern of the topic backtracks too much on this value")]
+    PatternTooComplex {
+        /// The row.
+        row: Box<RowPosition>,
+    },
+    /// A logical message is not what the decoding transform needs: it has to be passed over.
+    #[error("{row}: the message {why}")]
+    BadMessage {
+        /// The message.
+        row: Box<RowPosition>,
+        /// What is wrong with it.
+        why: &'static str,
+    },
 }
 
 impl RouteError {
@@ -144,7 +239,10 @@ impl RouteError {
             | Self::NullAggregateType { row, .. }
             | Self::IllegalTopic { row, .. }
             | Self::BadValue { row, .. }
-            | Self::UnsupportedTuple { row, .. } => row,
+            | Self::UnsupportedTuple { row, .. }
+            | Self::Unconvertible { row, .. }
+            | Self::PatternTooComplex { row }
+            | Self::BadMessage { row, .. } => row,
         }
     }
 }
@@ -249,6 +347,38 @@ pub enum ValueProblem {
     /// More milliseconds than a record can hold.
     #[error("is a time too far off for a record")]
     TimeTooLarge,
+    /// Text in another encoding than UTF-8.
+    #[error("is no UTF-8, at byte {offset}")]
+    NotUtf8 {
+        /// Where it fails.
+        offset: usize,
+    },
+    /// Not the text form of the column's type.
+    #[error("is no {type_name}")]
+    NotOfType {
+        /// The type.
+        type_name: &'static str,
+    },
+    /// `NaN` or an infinity, for which Connect's decimals have no place.
+    #[error(
+        "is NaN or infinite, which no decimal can hold: decimal_handling_mode string or double can"
+    )]
+    NotFinite,
+    /// The topic can only be made from text.
+    #[error("is of the type {type_name}, and the topic is made from text only")]
+    NotText {
+        /// Connect's name of the type.
+        type_name: &'static str,
+    },
+    /// A timestamp can only be made from a time or a whole number of milliseconds.
+    #[error("is of the type {type_name}, from which no timestamp can be made")]
+    NotATimestamp {
+        /// Connect's name of the type, or the logical one.
+        type_name: String,
+    },
+    /// A schema's version has to be a 32-bit integer.
+    #[error("is no version of a schema: a 32-bit integer is needed")]
+    NotAVersion,
 }
 
 /// At most `bytes_max` bytes from the front of `text`, and whole characters.

@@ -94,7 +94,8 @@ mod timestamp;
 
 pub use config::{HeaderConfig, RouterConfig, TimestampSource};
 pub use error::{
-    RouteError, RouterConfigError, RowPosition, TableNameError, TopicProblem, ValueProblem,
+    ConnectConfigError, RouteError, RouterConfigError, RowPosition, TableNameError, TopicProblem,
+    ValueProblem,
 };
 pub use record::{Place, Record, RecordBuffer, RecordBuilder, ValueWriter};
 pub use route::Router;

@@ -259,10 +259,11 @@ pub(crate) const BYTEA_OID: u32 = 17;
 /// Ends the search should the map ever hold a circle, which no catalog does.
 const DOMAIN_DEPTH_MAX: usize = 64;
 
-const UNCHANGED_TOAST: &str = "as an unchanged out-of-line value, which only an UPDATE has: its contents are not in the stream";
-const BINARY: &str =
+pub(crate) const UNCHANGED_TOAST: &str = "as an unchanged out-of-line value, which only an UPDATE has: its contents are not in the stream";
+pub(crate) const BINARY: &str =
     "in binary form, which is read from no stream: start it without the option binary";
-const NOT_AT_ALL: &str = "not at all: the row has fewer values than its relation has columns";
+pub(crate) const NOT_AT_ALL: &str =
+    "not at all: the row has fewer values than its relation has columns";
 
 /// One row's mapped columns, as slices of its tuple.
 #[derive(Debug)]

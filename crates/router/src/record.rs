@@ -318,7 +318,11 @@ pub struct ValueWriter<'a> {
     values: &'a mut Vec<u8>,
 }
 
-impl ValueWriter<'_> {
+impl<'a> ValueWriter<'a> {
+    /// For a value that is not yet in the arena.
+    pub(crate) fn over(values: &'a mut Vec<u8>) -> Self {
+        Self { values }
+    }
     /// Appends `bytes`.
     pub fn push_slice(&mut self, bytes: &[u8]) {
         self.values.extend_from_slice(bytes);

@@ -291,7 +291,7 @@ fn parse_partition(text: &[u8]) -> Result<i32, ValueProblem> {
 }
 
 /// The names a message can hold without becoming unreadable.
-fn column_list(relation: &Relation) -> String {
+pub(crate) fn column_list(relation: &Relation) -> String {
     let names: Vec<_> = relation
         .columns
         .iter()
@@ -305,7 +305,7 @@ fn column_list(relation: &Relation) -> String {
     }
 }
 
-fn shown_topic(name: &str) -> String {
+pub(crate) fn shown_topic(name: &str) -> String {
     let shown = cut(name, TOPIC_SHOWN_BYTES_MAX);
     let escaped = shown.escape_debug();
     if shown.len() < name.len() {
@@ -314,7 +314,7 @@ fn shown_topic(name: &str) -> String {
     escaped.to_string()
 }
 
-const EVENT_ID_BYTES_MAX: usize = 128;
+pub(crate) const EVENT_ID_BYTES_MAX: usize = 128;
 const TOPIC_SHOWN_BYTES_MAX: usize = 128;
 const COLUMNS_SHOWN_MAX: usize = 32;
 

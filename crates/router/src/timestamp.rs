@@ -147,7 +147,7 @@ impl Cursor<'_> {
     }
 }
 
-fn days_in_month(year: i64, month: i64) -> i64 {
+pub(crate) fn days_in_month(year: i64, month: i64) -> i64 {
     match month {
         4 | 6 | 9 | 11 => 30,
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
@@ -158,7 +158,7 @@ fn days_in_month(year: i64, month: i64) -> i64 {
 
 /// Of the proleptic Gregorian calendar, which PostgreSQL uses throughout. Years begin in March here, so that the
 /// leap day comes last; 400 of them have 146 097 days.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+pub(crate) fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 {
         (year, month - 3)
     } else {

@@ -1,0 +1,589 @@
+//! Stage 5 of 9, the Connect router: rows and logical messages become the records that Debezium would make.
+
+use pgoutput::{Lsn, PgTimestamp, Relation, Row, TransactionId};
+
+use super::builtin_type::{array_element, builtin_name};
+use super::catalog::{Catalog, CatalogType, CatalogTypeKind};
+use super::connect_plan::ConnectPlan;
+use super::connect_value::Value;
+use super::converter::Refusal;
+use super::event_columns::{ConnectFault, MessageColumns, RowColumns};
+use super::event_mapping::{ColumnSlot, EventMapping};
+use super::event_router::{Event, EventRouter, Scratch, too_complex};
+use super::expand_json::{Expanded, Expander};
+use super::header_plan::HeaderList;
+use super::java_regex::{JavaRegex, PatternProblem};
+use super::transforms::{Entry, Origin, Transforms};
+use super::{
+    BinaryMode, ConnectConfig, EmptyArrayBehavior, NullBehavior, TableFilter, Transform, TypeModes,
+};
+use crate::error::{ConnectConfigError, RouteError, RowPosition, cut};
+use crate::record::RecordBuffer;
+use crate::route::{EVENT_ID_BYTES_MAX, column_list, shown_topic};
+use crate::table::TableName;
+
+/// Turns rows of captured tables, and logical messages, into the records that a Debezium connector would make of them.
+///
+/// It has to see every Relation and Type message of the stream, before the rows that follow them, and is given the
+/// catalog besides. Its state is what those said, room to write in, and the names of envelopes' schemas, which the
+/// first event of each shape decides, as in Debezium.
+#[derive(Debug)]
+pub struct ConnectRouter {
+    tables: CompiledFilter,
+    topic_prefix: String,
+    types: TypeModes,
+    router: EventRouter,
+    transforms: Transforms,
+    messages: Option<Messages>,
+    catalog: Catalog,
+    /// Of captured tables only, ordered by relation id.
+    plans: Vec<ConnectPlan>,
+    scratch: Scratch,
+}
+
+/// What became of a row or a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routed {
+    /// Its record is in the buffer.
+    Record,
+    /// It makes none.
+    Dropped(DropReason),
+    /// It is of no captured table, or of a prefix that is not taken.
+    NotOutbox,
+}
+
+/// Why a row or a message makes no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// A filter dropped it.
+    Filtered,
+    /// It does not reach the Event Router. Debezium publishes the whole change then, to the table's own topic.
+    NotRouted,
+}
+
+/// A logical message, as the stream has it.
+#[derive(Debug, Clone, Copy)]
+pub struct LogicalMessage<'a> {
+    /// The transaction it belongs to; `None` when it stands for itself.
+    pub transaction: Option<TransactionId>,
+    /// Where it is in the log.
+    pub lsn: Lsn,
+    /// Names its purpose.
+    pub prefix: &'a str,
+    /// Its bytes.
+    pub content: &'a [u8],
+}
+
+impl ConnectRouter {
+    /// A router that knows no relation and no catalog yet. `run_id` is what the header `__debezium.context.runId` says.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration can never work, whatever the tables look like. The operator has to change it.
+    pub fn new(config: ConnectConfig, run_id: &str) -> Result<Self, ConnectConfigError> {
+        let mapping = EventMapping::new(&config.event_router)?;
+        let mut headers = HeaderList::default();
+        let context = headers.add_context(
+            config.context_headers,
+            config.debezium_version,
+            &config.topic_prefix,
+            run_id,
+        )?;
+        let transforms = Transforms::new(
+            &config.transforms,
+            &config.predicates,
+            &mapping,
+            context,
+            &mut headers,
+        )?;
+        let router = EventRouter::new(&config, mapping, headers)?;
+        Ok(Self {
+            tables: CompiledFilter::new(&config.tables)?,
+            messages: Messages::new(&config)?,
+            topic_prefix: config.topic_prefix,
+            types: config.types,
+            router,
+            transforms,
+            catalog: Catalog::new(),
+            plans: Vec::new(),
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Takes the catalog in place of what was known, and plans all relations anew.
+    pub fn set_catalog(&mut self, catalog: Catalog) {
+        self.catalog = catalog;
+        let plans = std::mem::take(&mut self.plans);
+        self.plans = plans
+            .into_iter()
+            .map(|plan| self.planned(plan.relation, plan.entry))
+            .collect();
+    }
+
+    /// Whether the catalog lacks something about this relation: a type, or a column. The caller can read the catalog
+    /// again then, before [`handle_relation`](Self::handle_relation); otherwise the column is taken as nullable and
+    /// without a default, and one of an unknown type as missing.
+    #[must_use]
+    pub fn needs_catalog(&self, relation: &Relation) -> bool {
+        if !self.tables.captures(&relation.namespace, &relation.name) {
+            return false;
+        }
+        let known = self.catalog.columns(&relation.namespace, &relation.name);
+        relation.columns.iter().any(|column| {
+            let oid = column.type_oid;
+            let has_type = builtin_name(oid).is_some()
+                || array_element(oid).is_some()
+                || self.catalog.type_by_oid(oid).is_some();
+            !has_type || !known.is_some_and(|known| known.contains_key(&column.name))
+        })
+    }
+
+    /// Takes note of a Type message. The catalog has the last word, as the stream names a domain by its base type and
+    /// says nothing about the labels of an enum.
+    pub fn handle_type(&mut self, oid: u32, _namespace: &str, name: &str) {
+        if self.catalog.type_by_oid(oid).is_none() {
+            let known = CatalogType {
+                name: name.to_owned(),
+                kind: CatalogTypeKind::Base,
+            };
+            self.catalog.insert_type(oid, known);
+        }
+    }
+
+    /// Takes note of where a relation has its columns. One that is not captured is forgotten at once.
+    pub fn handle_relation(&mut self, relation: &Relation) {
+        self.plans.retain(|plan| plan.relation.id != relation.id);
+        if !self.tables.captures(&relation.namespace, &relation.name) {
+            return;
+        }
+        let table_topic = format!(
+            "{}.{}.{}",
+            self.topic_prefix, relation.namespace, relation.name
+        );
+        let schema_name = format!("{table_topic}.Value");
+        let entry = self
+            .transforms
+            .entry(Origin::Row, &table_topic, Some(&schema_name))
+            // A pattern that gives up on the table's own topic matches nothing of it.
+            .unwrap_or(Entry::NotRouted);
+        let plan = self.planned(relation.clone(), entry);
+        let at = self
+            .plans
+            .partition_point(|known| known.relation.id < relation.id);
+        self.plans.insert(at, plan);
+    }
+
+    /// Forgets all relations, as the server does at the start of a stream.
+    pub fn reset(&mut self) {
+        self.plans.clear();
+    }
+
+    /// Appends the row's record to `out`. `now_ms` is the wall clock: a record's timestamp where no column has it.
+    ///
+    /// # Errors
+    ///
+    /// When the row can make no record; `out` is as it was then, and the router can take the next row.
+    pub fn route(
+        &mut self,
+        row: &Row<'_>,
+        now_ms: i64,
+        out: &mut RecordBuffer,
+    ) -> Result<Routed, RouteError> {
+        let Some(plan) = plan(&self.plans, row.relation.id) else {
+            return Ok(Routed::NotOutbox);
+        };
+        let (headers, schema_name) = match &plan.entry {
+            Entry::Filtered => return Ok(Routed::Dropped(DropReason::Filtered)),
+            Entry::NotRouted => return Ok(Routed::Dropped(DropReason::NotRouted)),
+            Entry::Routed {
+                headers,
+                schema_name,
+            } => (*headers, schema_name.as_deref()),
+        };
+        let event = Event {
+            headers,
+            schema_name,
+            now_ms,
+        };
+        let mut builder = out.begin();
+        let columns = match plan.missing {
+            Some(slot) => Err(ConnectFault::Missing(slot)),
+            None => RowColumns::read(plan, row.tuple),
+        };
+        let written = columns.and_then(|columns| {
+            self.router.write(
+                &columns,
+                event,
+                &self.transforms,
+                &mut self.scratch,
+                &mut builder,
+            )
+        });
+        match written {
+            Ok(true) => {
+                builder.finish();
+                Ok(Routed::Record)
+            }
+            Ok(false) => Ok(Routed::Dropped(DropReason::Filtered)),
+            Err(fault) => {
+                drop(builder);
+                let event_id = plan.text(row.tuple, self.router.mapping.id);
+                let position = RowPosition {
+                    table: plan.table.clone(),
+                    lsn: row.lsn,
+                    transaction: row.transaction,
+                    insert_index: row.insert_index,
+                    event_id: event_id.map(shown_id),
+                };
+                Err(self.explain(fault, position, &column_list(row.relation)))
+            }
+        }
+    }
+
+    /// Appends the record of a logical message to `out`.
+    ///
+    /// # Errors
+    ///
+    /// When the message can make no record; `out` is as it was then.
+    pub fn route_message(
+        &mut self,
+        message: LogicalMessage<'_>,
+        now_ms: i64,
+        out: &mut RecordBuffer,
+    ) -> Result<Routed, RouteError> {
+        let takes = |messages: &Messages| messages.takes(message.prefix);
+        if !self.messages.as_ref().is_some_and(takes) {
+            return Ok(Routed::NotOutbox);
+        }
+        let mut builder = out.begin();
+        let written = self.message_entry().and_then(|entry| match entry {
+            Entry::Filtered => Ok(Err(DropReason::Filtered)),
+            Entry::NotRouted => Ok(Err(DropReason::NotRouted)),
+            Entry::Routed { headers, .. } => {
+                let columns = decoded(
+                    self.messages.as_ref(),
+                    &self.router.mapping.names,
+                    message.content,
+                )?;
+                let event = Event {
+                    headers,
+                    schema_name: None,
+                    now_ms,
+                };
+                let written = self.router.write(
+                    &columns,
+                    event,
+                    &self.transforms,
+                    &mut self.scratch,
+                    &mut builder,
+                )?;
+                Ok(if written {
+                    Ok(())
+                } else {
+                    Err(DropReason::Filtered)
+                })
+            }
+        });
+        match written {
+            Ok(Ok(())) => {
+                builder.finish();
+                Ok(Routed::Record)
+            }
+            Ok(Err(reason)) => Ok(Routed::Dropped(reason)),
+            Err(fault) => {
+                drop(builder);
+                Err(self.explain(fault, message_position(message), "those of its JSON text"))
+            }
+        }
+    }
+
+    /// Whether rows of this relation make records.
+    #[must_use]
+    pub fn is_outbox(&self, relation_id: u32) -> bool {
+        plan(&self.plans, relation_id)
+            .is_some_and(|plan| matches!(plan.entry, Entry::Routed { .. }))
+    }
+
+    /// Whether this table is captured, by its name alone.
+    #[must_use]
+    pub fn captures(&self, schema: &str, table: &str) -> bool {
+        self.tables.captures(schema, table)
+    }
+
+    /// Whether the stream has to carry logical messages.
+    #[must_use]
+    pub fn needs_messages(&self) -> bool {
+        self.messages.is_some()
+    }
+
+    /// The columns a captured table is read for, and whether it must have them.
+    #[must_use]
+    pub fn mapped_columns(&self) -> Vec<(&str, bool)> {
+        let mapping = &self.router.mapping;
+        mapping
+            .names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (name.as_str(), mapping.is_required(ColumnSlot(at))))
+            .collect()
+    }
+
+    /// How many values were sent as the JSON text they are, since Debezium's task would have failed to expand them.
+    #[must_use]
+    pub fn verbatim_count(&self) -> u64 {
+        self.scratch.verbatim_count
+    }
+
+    fn planned(&self, relation: Relation, entry: Entry) -> ConnectPlan {
+        ConnectPlan::new(
+            relation,
+            entry,
+            &self.router.mapping,
+            &self.catalog,
+            &self.types,
+        )
+    }
+
+    fn message_entry(&self) -> Result<Entry, ConnectFault> {
+        let topic = format!("{}.message", self.topic_prefix);
+        self.transforms
+            .entry(Origin::Message, &topic, None)
+            .map_err(too_complex)
+    }
+
+    #[cold]
+    fn explain(&self, fault: ConnectFault, position: RowPosition, columns: &str) -> RouteError {
+        let name = |slot| self.router.mapping.name(slot).to_owned();
+        let row = Box::new(position);
+        match fault {
+            ConnectFault::Missing(slot) => RouteError::MissingColumn {
+                row,
+                column: name(slot),
+                columns: columns.to_owned(),
+            },
+            ConnectFault::NullRoute(slot) => RouteError::NullAggregateType {
+                row,
+                column: name(slot),
+            },
+            ConnectFault::IllegalTopic { name: topic, why } => RouteError::IllegalTopic {
+                row,
+                column: Some(name(self.router.mapping.route)),
+                name: shown_topic(&topic),
+                why,
+            },
+            ConnectFault::Value(slot, why) => RouteError::BadValue {
+                row,
+                column: name(slot),
+                why,
+            },
+            ConnectFault::Unsupported(slot, why) => RouteError::UnsupportedTuple {
+                row,
+                column: name(slot),
+                why,
+            },
+            ConnectFault::Unconvertible(part, why) => RouteError::Unconvertible {
+                row,
+                part,
+                why: refusal(why),
+            },
+            ConnectFault::TooComplex => RouteError::PatternTooComplex { row },
+            ConnectFault::Message(why) => RouteError::BadMessage { row, why },
+        }
+    }
+}
+
+/// `DecodeLogicalDecodingMessageContent`: the content's JSON as the columns of an insert.
+fn decoded<'a>(
+    messages: Option<&Messages>,
+    names: &'a [String],
+    content: &'a [u8],
+) -> Result<MessageColumns<'a>, ConnectFault> {
+    let text = std::str::from_utf8(content).map_err(|_| ConnectFault::Message("is no UTF-8"))?;
+    let expander = messages.map(|messages| messages.expander);
+    let expander = expander.ok_or(ConnectFault::Message("is of no prefix that is taken"))?;
+    match expander.expand("", text) {
+        Expanded::Struct(mut schema, Value::Struct(values)) => {
+            schema.name = None;
+            Ok(MessageColumns {
+                names,
+                schema,
+                values,
+            })
+        }
+        Expanded::Unchanged => Err(ConnectFault::Message("is no JSON object")),
+        _ => Err(ConnectFault::Message(
+            "is JSON whose values have no common type, so that no columns can be made of it",
+        )),
+    }
+}
+
+fn plan(plans: &[ConnectPlan], relation_id: u32) -> Option<&ConnectPlan> {
+    let at = plans.binary_search_by_key(&relation_id, |plan| plan.relation.id);
+    plans.get(at.ok()?)
+}
+
+fn shown_id(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    cut(&text, EVENT_ID_BYTES_MAX).to_owned()
+}
+
+/// A message is of no table: its prefix stands in the table's place.
+fn message_position(message: LogicalMessage<'_>) -> RowPosition {
+    RowPosition {
+        table: TableName {
+            schema: "pg_logical_emit_message".to_owned(),
+            name: cut(message.prefix, EVENT_ID_BYTES_MAX).to_owned(),
+        },
+        lsn: message.lsn,
+        transaction: message.transaction.unwrap_or(TransactionId {
+            final_lsn: message.lsn,
+            commit_time: PgTimestamp::new(0),
+            xid: 0,
+        }),
+        insert_index: 0,
+        event_id: None,
+    }
+}
+
+fn refusal(why: Refusal) -> String {
+    match why {
+        Refusal::NotBytes(type_name) => {
+            format!(
+                "the byte array converter takes bytes only, and this is of the type {type_name}"
+            )
+        }
+        Refusal::NoDelegate(type_name) => format!(
+            "the binary data converter has no delegate for what is not bytes, and this is of the type {type_name}"
+        ),
+        Refusal::Unfit => "it does not fit the schema of its column".to_owned(),
+    }
+}
+
+/// The lists of tables, compiled.
+#[derive(Debug)]
+struct CompiledFilter {
+    names: Vec<TableName>,
+    include: Vec<JavaRegex>,
+    exclude: Vec<JavaRegex>,
+    schema_include: Vec<JavaRegex>,
+    schema_exclude: Vec<JavaRegex>,
+}
+
+impl CompiledFilter {
+    fn new(filter: &TableFilter) -> Result<Self, ConnectConfigError> {
+        Ok(Self {
+            names: filter.names.clone(),
+            include: compiled_list(
+                "tables.include",
+                &filter.include,
+                JavaRegex::case_insensitive,
+            )?,
+            exclude: compiled_list(
+                "tables.exclude",
+                &filter.exclude,
+                JavaRegex::case_insensitive,
+            )?,
+            schema_include: compiled_list(
+                "tables.schema_include",
+                &filter.schema_include,
+                JavaRegex::case_insensitive,
+            )?,
+            schema_exclude: compiled_list(
+                "tables.schema_exclude",
+                &filter.schema_exclude,
+                JavaRegex::case_insensitive,
+            )?,
+        })
+    }
+
+    /// A pattern that gives up matches nothing.
+    fn captures(&self, schema: &str, table: &str) -> bool {
+        if !self.names.is_empty() {
+            return self
+                .names
+                .iter()
+                .any(|name| name.schema == schema && name.name == table);
+        }
+        if matches!(schema, "pg_catalog" | "information_schema") {
+            return false;
+        }
+        let full_name = format!("{schema}.{table}");
+        passes(&self.schema_include, &self.schema_exclude, schema)
+            && passes(&self.include, &self.exclude, &full_name)
+    }
+}
+
+fn passes(include: &[JavaRegex], exclude: &[JavaRegex], text: &str) -> bool {
+    let matches = |pattern: &JavaRegex| pattern.matches(text).unwrap_or(false);
+    (include.is_empty() || include.iter().any(matches)) && !exclude.iter().any(matches)
+}
+
+fn compiled_list(
+    key: &str,
+    patterns: &[String],
+    compile: impl Fn(&str) -> Result<JavaRegex, PatternProblem>,
+) -> Result<Vec<JavaRegex>, ConnectConfigError> {
+    let compiled = |pattern: &String| {
+        compile(pattern.trim()).map_err(|why| ConnectConfigError::Pattern {
+            key: key.to_owned(),
+            pattern: pattern.clone(),
+            why,
+        })
+    };
+    patterns.iter().map(compiled).collect()
+}
+
+/// Which messages are taken, and how they are decoded.
+#[derive(Debug)]
+struct Messages {
+    include: Vec<JavaRegex>,
+    exclude: Vec<JavaRegex>,
+    expander: Expander,
+}
+
+impl Messages {
+    fn new(config: &ConnectConfig) -> Result<Option<Self>, ConnectConfigError> {
+        let Some(messages) = &config.messages else {
+            return Ok(None);
+        };
+        let includes_null = config
+            .transforms
+            .iter()
+            .find_map(|transform| match transform.apply {
+                Transform::DecodeLogicalMessage {
+                    fields_null_include,
+                } => Some(fields_null_include),
+                _ => None,
+            });
+        if includes_null.is_some() && config.types.binary_handling_mode != BinaryMode::Bytes {
+            return Err(ConnectConfigError::Transforms {
+                why: "decoding logical messages needs binary_handling_mode bytes",
+            });
+        }
+        Ok(Some(Self {
+            include: compiled_list(
+                "messages.prefix_include",
+                &messages.prefix_include,
+                JavaRegex::new,
+            )?,
+            exclude: compiled_list(
+                "messages.prefix_exclude",
+                &messages.prefix_exclude,
+                JavaRegex::new,
+            )?,
+            expander: Expander {
+                nulls: match includes_null {
+                    Some(true) => NullBehavior::OptionalBytes,
+                    _ => NullBehavior::Ignore,
+                },
+                empty_arrays: EmptyArrayBehavior::Ignore,
+                names: config.types.field_name_adjustment_mode,
+            },
+        }))
+    }
+
+    fn takes(&self, prefix: &str) -> bool {
+        passes(&self.include, &self.exclude, prefix)
+    }
+}
