@@ -1,11 +1,12 @@
 //! Stage 7 of 9, the real thing: the producer over librdkafka.
 //!
-//! Three facts of its binding shape this file. Polling with a time-out always waits the whole of it; polling with
-//! none serves exactly one event; and delivery callbacks run inside the poll, on our own thread. So one thread owns
-//! the client, polls without waiting until nothing more comes, and waits elsewhere.
+//! Three facts of its binding shape this file. Polling with a time-out always takes the whole of it, and spins for the
+//! last millisecond; polling with none serves exactly one event; and delivery callbacks run inside the poll, on our
+//! own thread. So one thread owns the client, polls without waiting until nothing more comes, and waits elsewhere.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rdkafka::config::ClientConfig;
@@ -187,6 +188,7 @@ impl Producer for KafkaProducer {
 
     fn poll(&mut self, timeout: Duration, on_delivery: &mut dyn FnMut(Delivery)) {
         let deadline = (!timeout.is_zero()).then(|| Instant::now() + timeout);
+        let mut step = POLL_STEP_MIN;
         loop {
             let handed = self.drain(on_delivery);
             let left = deadline.map_or(Duration::ZERO, |deadline| {
@@ -198,7 +200,8 @@ impl Producer for KafkaProducer {
             if handed > 0 || left.is_zero() {
                 return;
             }
-            self.client.poll(left.min(POLL_STEP));
+            thread::sleep(step.min(left));
+            step = (step * 2).min(POLL_STEP_MAX);
         }
     }
 
@@ -367,5 +370,6 @@ const EVENTS_PER_DRAIN_MAX: usize = 256;
 /// opened again from time to time.
 const OPENINGS_AGE_MAX: Duration = Duration::from_secs(3_600);
 
-/// How long one poll of the client sleeps: it does not wake up for what comes meanwhile.
-const POLL_STEP: Duration = Duration::from_millis(1);
+/// How long to sleep between two looks at the client; doubles while nothing comes.
+const POLL_STEP_MIN: Duration = Duration::from_micros(100);
+const POLL_STEP_MAX: Duration = Duration::from_millis(5);

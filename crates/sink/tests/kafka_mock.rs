@@ -606,6 +606,36 @@ fn a_probe_tells_whether_a_broker_answers() {
     assert!(producer.brokers_up());
 }
 
+/// The client's own poll spins for the last millisecond of its time-out.
+#[test]
+#[cfg(target_os = "linux")]
+fn waiting_for_deliveries_takes_no_processor_time() {
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let cluster = cluster(1, TOPIC, 1);
+    let mut publisher = publisher(&cluster, &[]);
+    let (start, before) = (Instant::now(), ticks());
+    while start.elapsed() < Duration::from_millis(600) {
+        publisher
+            .poll(Duration::from_millis(1), PgTimestamp::new(0), &mut |_| ())
+            .unwrap();
+    }
+    let used = Duration::from_millis((ticks() - before) * 10);
+    assert!(
+        used < Duration::from_millis(200),
+        "{used:?} of {:?}",
+        start.elapsed()
+    );
+}
+
 /// Field problem B19: the limits hold back the stream; the client's own queue is never the one that is full.
 #[test]
 fn small_limits_slow_the_stream_down_and_do_nothing_else() {
