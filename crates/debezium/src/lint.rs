@@ -1,0 +1,118 @@
+//! What a configuration says that is legal and hardly meant: above all, predicates that never hold.
+
+use regex::Regex;
+use router::TableName;
+use router::connect::{
+    ConnectConfig, ConverterConfig, PredicateConfig, Transform, TransformConfig,
+};
+
+use crate::map_connect::has_envelope;
+use crate::native::NativeConfig;
+use crate::reader::Reader;
+
+/// Looks at the whole once all parts are read.
+pub(crate) fn lint(reader: &mut Reader, native: &mut NativeConfig) {
+    router_predicate(reader, native);
+    envelope(reader, &native.connect);
+    let old_names = reader.is_refused("table.whitelist") || reader.is_refused("schema.whitelist");
+    if !old_names
+        && native.connect.tables == router::connect::TableFilter::default()
+        && native.connect.messages.is_none()
+    {
+        reader.warn("table.include.list", "is not given, so all tables of the publication are captured, and each row of each of them has to be an outbox row; name the outbox table, so that others cannot stop the stream");
+    }
+}
+
+/// A predicate is asked about the topic *before* the Event Router.
+///
+/// Tables that it keeps the router from are no outbox tables.
+fn router_predicate(reader: &mut Reader, native: &mut NativeConfig) {
+    let connect = &native.connect;
+    let Some(at) = connect
+        .transforms
+        .iter()
+        .position(|transform| matches!(transform.apply, Transform::EventRouter {}))
+    else {
+        return;
+    };
+    let Some(transform) = connect.transforms.get(at) else {
+        return;
+    };
+    let Some(alias) = transform.predicate.as_deref() else {
+        return;
+    };
+    let Some(PredicateConfig::TopicNameMatches { pattern }) = connect.predicates.get(alias) else {
+        return;
+    };
+    let earlier = connect.transforms.iter().take(at);
+    let renamed = earlier.clone().any(renames);
+    let topics = topics(native);
+    let Ok(regex) = Regex::new(&format!("^(?:{pattern})$")) else {
+        return;
+    };
+    if topics.is_empty() || renamed {
+        return;
+    }
+    let routed = |topic: &&String| regex.is_match(topic) != transform.negate;
+    let prefix = &connect.topic_prefix;
+    native
+        .source
+        .tables
+        .retain(|table| regex.is_match(&topic_of(prefix, table)) != transform.negate);
+    let key = format!("predicates.{alias}.pattern");
+    let (some, others): (Vec<_>, Vec<_>) = topics.iter().partition(routed);
+    if some.is_empty() {
+        let seen = topics.join(", ");
+        let holds = if transform.negate {
+            "matches every topic"
+        } else {
+            "never matches"
+        };
+        reader.refuse(&key, format!("{holds}: it is asked about the topic before the Event Router, which is {seen}, so that Debezium publishes raw change events there; write {}", escape(topics.first())));
+    } else if !others.is_empty() {
+        let others: Vec<_> = others.into_iter().map(String::as_str).collect();
+        reader.warn(&key, format!("keeps the Event Router from {}: Debezium publishes raw change events there, which are not published here", others.join(", ")));
+    }
+}
+
+fn renames(transform: &TransformConfig) -> bool {
+    matches!(
+        transform.apply,
+        Transform::ByLogicalTableRouter { .. } | Transform::RegexRouter { .. }
+    )
+}
+
+/// The topics that records have before they are routed, as far as they are known.
+fn topics(native: &NativeConfig) -> Vec<String> {
+    let prefix = &native.connect.topic_prefix;
+    let tables = native
+        .source
+        .tables
+        .iter()
+        .map(|table| topic_of(prefix, table));
+    let messages = native
+        .connect
+        .messages
+        .as_ref()
+        .map(|_| format!("{prefix}.message"));
+    tables.chain(messages).collect()
+}
+
+fn topic_of(prefix: &str, table: &TableName) -> String {
+    format!("{prefix}.{}.{}", table.schema, table.name)
+}
+
+fn escape(topic: Option<&String>) -> String {
+    topic.map_or_else(String::new, |topic| topic.replace('.', "\\."))
+}
+
+fn envelope(reader: &mut Reader, connect: &ConnectConfig) {
+    let text = matches!(connect.value_converter, ConverterConfig::String {})
+        && !reader.is_refused("value.converter");
+    if text && has_envelope(connect) {
+        reader.warn("value.converter", "makes `Struct{payload=…}` of an envelope, there and here; consumers can hardly read that. A JsonConverter makes JSON of it");
+    }
+    if text && connect.event_router.table_expand_json_payload {
+        reader.warn("value.converter", "makes `Struct{…}` of an expanded payload, there and here; consumers can hardly read that. A JsonConverter makes JSON of it");
+    }
+}

@@ -1,0 +1,304 @@
+//! From Java's key stores and login modules to librdkafka's files and names.
+
+use crate::finding::Verdict;
+use crate::jaas;
+use crate::map_kafka::{Options, ProducerOption};
+use crate::map_source::shell_word;
+use crate::native::Kafka;
+use crate::reader::Reader;
+
+/// Maps `ssl.*` and `sasl.*`.
+pub(crate) fn login(reader: &mut Reader, options: &Options, kafka: &mut Kafka) {
+    for (name, option) in options {
+        match name.as_str() {
+            "sasl.mechanism" => mechanism(reader, option, kafka),
+            "sasl.jaas.config" => jaas_config(reader, options, option, kafka),
+            "sasl.client.callback.handler.class"
+            | "sasl.login.callback.handler.class"
+            | "sasl.login.class" => callback(reader, option),
+            "sasl.oauthbearer.token.endpoint.url" => set(reader, option, kafka, name, &option.text),
+            name if name.starts_with("sasl.kerberos.") => {
+                say(reader, option, Verdict::Ignored, "belongs to Kerberos")
+            }
+            "ssl.endpoint.identification.algorithm" => endpoint(reader, option, kafka),
+            "ssl.truststore.location" => truststore(reader, options, option, kafka),
+            "ssl.truststore.certificates" => set(reader, option, kafka, "ssl.ca.pem", &option.text),
+            "ssl.keystore.location" => keystore(reader, options, option, kafka),
+            "ssl.keystore.key" => secret(reader, option, kafka, "ssl.key.pem"),
+            "ssl.keystore.certificate.chain" => {
+                set(reader, option, kafka, "ssl.certificate.pem", &option.text)
+            }
+            "ssl.key.password" => secret(reader, option, kafka, "ssl.key.password"),
+            "ssl.keystore.password" => say(
+                reader,
+                option,
+                Verdict::Mapped,
+                "goes with ssl.keystore.location",
+            ),
+            "ssl.truststore.password" => say(
+                reader,
+                option,
+                Verdict::Ignored,
+                "certificates of authorities need no password",
+            ),
+            "ssl.truststore.type" | "ssl.keystore.type" => store_type(reader, option),
+            _ => {}
+        }
+    }
+}
+
+fn say(reader: &mut Reader, option: &ProducerOption, verdict: Verdict, text: &str) {
+    reader.say_in(option.file, &option.key, verdict, text);
+}
+
+fn refuse(reader: &mut Reader, option: &ProducerOption, text: &str) {
+    reader.refuse_in(option.file, &option.key, text);
+}
+
+fn set(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka, name: &str, value: &str) {
+    say(
+        reader,
+        option,
+        Verdict::Mapped,
+        &format!("kafka.properties.\"{name}\""),
+    );
+    kafka.properties.insert(name.to_owned(), value.to_owned());
+}
+
+fn secret(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka, name: &str) {
+    say(
+        reader,
+        option,
+        Verdict::Mapped,
+        &format!("kafka.properties.\"{name}\""),
+    );
+    kafka.secrets.insert(name.to_owned(), option.secret.clone());
+}
+
+fn mechanism(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka) {
+    match option.text.as_str() {
+        "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512" => {
+            set(reader, option, kafka, "sasl.mechanism", &option.text)
+        }
+        "OAUTHBEARER" => {
+            kafka
+                .properties
+                .insert("sasl.oauthbearer.method".to_owned(), "oidc".to_owned());
+            set(reader, option, kafka, "sasl.mechanism", &option.text);
+        }
+        "GSSAPI" => refuse(
+            reader,
+            option,
+            "is Kerberos, which is not part of this build; use SCRAM or a client certificate",
+        ),
+        "AWS_MSK_IAM" => refuse(
+            reader,
+            option,
+            "is Amazon's own, in Java; use SCRAM or a client certificate",
+        ),
+        _ => refuse(
+            reader,
+            option,
+            "is no mechanism that is known here; write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+        ),
+    }
+}
+
+fn callback(reader: &mut Reader, option: &ProducerOption) {
+    let standard = [
+        "OAuthBearerLoginCallbackHandler",
+        "SaslClientCallbackHandler",
+    ]
+    .iter()
+    .any(|class| option.text.ends_with(class));
+    match standard {
+        true => say(
+            reader,
+            option,
+            Verdict::Ignored,
+            "the standard one; librdkafka does the same by itself",
+        ),
+        false => refuse(
+            reader,
+            option,
+            "cannot be followed: a Java class; use PLAIN, SCRAM or OAUTHBEARER with client id and secret",
+        ),
+    }
+}
+
+fn jaas_config(reader: &mut Reader, options: &Options, option: &ProducerOption, kafka: &mut Kafka) {
+    let module = match jaas::parse(&option.text) {
+        Ok(module) => module,
+        Err(why) => {
+            return refuse(
+                reader,
+                option,
+                &format!("{why}; write CLASS required username=\"…\" password=\"…\";"),
+            );
+        }
+    };
+    let mechanism = options
+        .get("sasl.mechanism")
+        .map(|option| option.text.as_str());
+    let (user, password) = match module.class.rsplit('.').next().unwrap_or_default() {
+        "PlainLoginModule" | "ScramLoginModule" => {
+            (("username", "sasl.username"), ("password", "sasl.password"))
+        }
+        "OAuthBearerLoginModule" => (
+            ("clientId", "sasl.oauthbearer.client.id"),
+            ("clientSecret", "sasl.oauthbearer.client.secret"),
+        ),
+        "Krb5LoginModule" => {
+            return refuse(
+                reader,
+                option,
+                "is Kerberos, which is not part of this build; use SCRAM or a client certificate",
+            );
+        }
+        _ => {
+            return refuse(
+                reader,
+                option,
+                "names a login module that is not known here; the known ones are PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule",
+            );
+        }
+    };
+    let (Some(name), Some(text)) = (module.options.get(user.0), module.options.get(password.0))
+    else {
+        return refuse(
+            reader,
+            option,
+            &format!("has no {} or no {}; add it", user.0, password.0),
+        );
+    };
+    if mechanism.is_none() {
+        return refuse(
+            reader,
+            option,
+            "stands without sasl.mechanism, whose default is Kerberos; write PLAIN or SCRAM-SHA-512 there",
+        );
+    }
+    kafka.properties.insert(user.1.to_owned(), name.clone());
+    let mut scope = String::new();
+    if let Some(text) = module.options.get("scope") {
+        kafka
+            .properties
+            .insert("sasl.oauthbearer.scope".to_owned(), text.clone());
+        scope.push_str(", sasl.oauthbearer.scope");
+    }
+    // A reference that stood for the whole text does not stand for the password alone.
+    let secret = crate::native::Secret::new(text, "");
+    kafka.secrets.insert(password.1.to_owned(), secret);
+    say(
+        reader,
+        option,
+        Verdict::Mapped,
+        &format!("kafka.properties: {}, {}{scope}", user.1, password.1),
+    );
+}
+
+/// Java's empty text switches the check off; librdkafka has a word for it.
+fn endpoint(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka) {
+    let name = "ssl.endpoint.identification.algorithm";
+    match option.text.to_ascii_lowercase().as_str() {
+        "" => set(reader, option, kafka, name, "none"),
+        "https" => set(reader, option, kafka, name, "https"),
+        _ => refuse(
+            reader,
+            option,
+            "is none of its words; write https, or nothing to leave host names unchecked",
+        ),
+    }
+}
+
+fn store_type(reader: &mut Reader, option: &ProducerOption) {
+    match option.text.to_ascii_uppercase().as_str() {
+        "JKS" | "PKCS12" | "PEM" => say(reader, option, Verdict::Mapped, "how the store is read"),
+        _ => refuse(
+            reader,
+            option,
+            "is no kind of store that is known here; the known ones are JKS, PKCS12 and PEM",
+        ),
+    }
+}
+
+#[derive(PartialEq)]
+enum Store {
+    Pem,
+    Pkcs12,
+    Jks,
+}
+
+/// The kind of a store: by what is said, else by its name, else Java's default.
+fn kind(options: &Options, type_key: &str, path: &str) -> Store {
+    let said = options
+        .get(type_key)
+        .map(|option| option.text.to_ascii_uppercase());
+    let lower = path.to_ascii_lowercase();
+    match said.as_deref() {
+        Some("PEM") => Store::Pem,
+        Some("PKCS12") => Store::Pkcs12,
+        // Java reads PKCS#12 stores under this name as well.
+        _ if [".p12", ".pfx", ".pkcs12"]
+            .iter()
+            .any(|end| lower.ends_with(end)) =>
+        {
+            Store::Pkcs12
+        }
+        _ => Store::Jks,
+    }
+}
+
+fn truststore(reader: &mut Reader, options: &Options, option: &ProducerOption, kafka: &mut Kafka) {
+    let path = shell_word(&option.text);
+    match kind(options, "ssl.truststore.type", &option.text) {
+        Store::Pem => set(reader, option, kafka, "ssl.ca.location", &option.text),
+        Store::Pkcs12 => refuse(
+            reader,
+            option,
+            &format!(
+                "is a PKCS#12 store, which cannot be read for authorities; make a PEM file with `openssl pkcs12 -in {path} -nokeys -out ca.pem`, and write its name here and ssl.truststore.type=PEM beside it"
+            ),
+        ),
+        Store::Jks => refuse(
+            reader,
+            option,
+            &format!(
+                "is a Java key store; make a PEM file with `keytool -importkeystore -srckeystore {path} -destkeystore ca.p12 -deststoretype PKCS12` and `openssl pkcs12 -in ca.p12 -nokeys -out ca.pem`, and write its name here and ssl.truststore.type=PEM beside it"
+            ),
+        ),
+    }
+}
+
+fn keystore(reader: &mut Reader, options: &Options, option: &ProducerOption, kafka: &mut Kafka) {
+    let path = shell_word(&option.text);
+    match kind(options, "ssl.keystore.type", &option.text) {
+        Store::Pem => {
+            kafka
+                .properties
+                .insert("ssl.certificate.location".to_owned(), option.text.clone());
+            set(reader, option, kafka, "ssl.key.location", &option.text);
+            say(
+                reader,
+                option,
+                Verdict::Mapped,
+                "kafka.properties.\"ssl.key.location\" and \"ssl.certificate.location\"",
+            );
+        }
+        Store::Pkcs12 => {
+            set(reader, option, kafka, "ssl.keystore.location", &option.text);
+            if let Some(password) = options.get("ssl.keystore.password") {
+                kafka
+                    .secrets
+                    .insert("ssl.keystore.password".to_owned(), password.secret.clone());
+            }
+        }
+        Store::Jks => refuse(
+            reader,
+            option,
+            &format!(
+                "is a Java key store; make a PKCS#12 store with `keytool -importkeystore -srckeystore {path} -destkeystore client.p12 -deststoretype PKCS12`, and write its name here and ssl.keystore.type=PKCS12 beside it"
+            ),
+        ),
+    }
+}

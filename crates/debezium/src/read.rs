@@ -1,0 +1,152 @@
+//! The way from texts to a [`Reading`]: parse, look at each key, map, look at the whole.
+
+use router::connect::DebeziumVersion;
+
+use crate::classify::classify;
+use crate::entry::{Document, Entry};
+use crate::error::ReadError;
+use crate::finding::{DefaultUsed, Finding, Verdict};
+use crate::format::Format;
+use crate::lint::lint;
+use crate::map_connect::connect;
+use crate::map_kafka::kafka;
+use crate::map_source::source;
+use crate::map_topics::topic_creation;
+use crate::native::NativeConfig;
+use crate::properties;
+use crate::providers::{Lookup, Providers};
+use crate::reader::Reader;
+
+/// What is to be read. Has no `Debug`: the texts hold secrets.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// The connector's file.
+    pub text: &'a str,
+    /// Its name, for messages and to tell its format.
+    pub name: &'a str,
+    /// Its format, where it is not to be told from name and text.
+    pub format: Option<Format>,
+    /// The text of the worker's properties file.
+    pub worker: Option<&'a str>,
+    /// Brokers, instead of those in the worker's file.
+    pub brokers: Option<&'a str>,
+    /// The version whose behaviour is followed.
+    pub version: DebeziumVersion,
+    /// Where Kubernetes' secrets are mounted, as `NAMESPACE/NAME/KEY` or `NAME/KEY`.
+    pub secrets_directory: Option<&'a str>,
+    /// How files and variables are asked for.
+    pub lookup: &'a dyn Lookup,
+}
+
+impl<'a> Input<'a> {
+    /// A connector's file alone, at the default version.
+    #[must_use]
+    pub fn new(text: &'a str, name: &'a str, lookup: &'a dyn Lookup) -> Self {
+        Self {
+            text,
+            name,
+            format: None,
+            worker: None,
+            brokers: None,
+            version: DebeziumVersion::default(),
+            secrets_directory: None,
+            lookup,
+        }
+    }
+}
+
+/// What a configuration was found to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reading {
+    /// How the text was read.
+    pub format: Format,
+    /// One for each key at least, in the order of the file; first of all what is missing.
+    pub findings: Vec<Finding>,
+    /// The configuration to run; `None` if anything was refused.
+    pub native: Option<NativeConfig>,
+    /// The defaults that would be others at another version.
+    pub defaults_used: Vec<DefaultUsed>,
+}
+
+impl Reading {
+    /// What stands in the way of a start.
+    pub fn refused(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.verdict == Verdict::Refused)
+    }
+}
+
+/// The oldest version whose behaviour is known, and the first that is not.
+const VERSIONS: (DebeziumVersion, DebeziumVersion) =
+    (DebeziumVersion::new(2, 5, 0), DebeziumVersion::new(3, 8, 0));
+
+/// Reads a configuration.
+///
+/// # Errors
+/// If the text breaks its format's rules, is no connector's, or the version is not known. What is wrong with single
+/// keys is no error but a [`Finding`].
+pub fn read(input: &Input<'_>) -> Result<Reading, ReadError> {
+    if input.version < VERSIONS.0 || input.version >= VERSIONS.1 {
+        return Err(ReadError::argument(
+            &input.version.to_string(),
+            "a version of Debezium whose behaviour is not known here",
+            "give --debezium-version from 2.5 to 3.7; of an older one the configuration has to be brought to those names first",
+        ));
+    }
+    let format = input
+        .format
+        .unwrap_or_else(|| Format::detect(input.name, input.text));
+    let mut document = format
+        .parse(input.text)
+        .map_err(|error| error.in_file(input.name))?;
+    let worker = worker(input, &mut document)?;
+    let declared = input
+        .worker
+        .is_some()
+        .then_some(worker.as_deref())
+        .flatten();
+    let providers = Providers::new(input.lookup, input.secrets_directory, declared);
+    let mut reader = Reader::new(input.version, &document, worker.as_deref(), &providers);
+    classify(&mut reader);
+    let native = native(&mut reader, &document, input.brokers);
+    let runs = !reader.any_refused();
+    let (findings, defaults_used) = reader.finish();
+    Ok(Reading {
+        format,
+        findings,
+        native: runs.then_some(native),
+        defaults_used,
+    })
+}
+
+/// The worker's keys: of its file, and what Debezium Server has in the same one.
+fn worker(input: &Input<'_>, document: &mut Document) -> Result<Option<Vec<Entry>>, ReadError> {
+    let own = std::mem::take(&mut document.worker);
+    let given = input.worker.map(properties::parse).transpose();
+    let given = given.map_err(|error| error.in_file("the worker's file"))?;
+    Ok(match given {
+        Some(mut entries) => {
+            entries.extend(own);
+            Some(entries)
+        }
+        None => (!own.is_empty()).then_some(own),
+    })
+}
+
+fn native(reader: &mut Reader, document: &Document, brokers: Option<&str>) -> NativeConfig {
+    let name = reader
+        .get("name")
+        .map(str::to_owned)
+        .or_else(|| document.name.clone());
+    let mut native = NativeConfig {
+        name: name.unwrap_or_default(),
+        source: source(reader),
+        connect: connect(reader),
+        topic_creation: topic_creation(reader),
+        kafka: kafka(reader, brokers),
+    };
+    lint(reader, &mut native);
+    native
+}

@@ -1,0 +1,327 @@
+//! Taking over: stored offsets in all their forms, and the plan that follows from each position.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: clippy spares only the test functions themselves"
+)]
+
+use debezium::offset::{
+    AtPosition, OffsetError, SkipRule, Slot, StoredOffset, Variant, WaitingRow, plan, read,
+};
+use pgoutput::Lsn;
+
+const EXAMPLE: &str = r#"{"lsn_proc":356789248,"messageType":"INSERT","lsn_commit":356788900,"lsn":356789248,"txId":918273,"ts_usec":1790000000123456}"#;
+
+fn example() -> StoredOffset {
+    StoredOffset {
+        lsn: Some(Lsn::new(356_789_248)),
+        lsn_proc: Some(Lsn::new(356_789_248)),
+        lsn_commit: Some(Lsn::new(356_788_900)),
+        message_type: Some("INSERT".to_owned()),
+        transaction: Some(918_273),
+        ..StoredOffset::default()
+    }
+}
+
+#[test]
+fn each_form_gives_the_same_offset() {
+    let quoted = EXAMPLE.replace('"', "\\\"");
+    for text in [
+        EXAMPLE.to_owned(),
+        format!(r#"{{"offsets":[{{"partition":{{"server":"shop"}},"offset":{EXAMPLE}}}]}}"#),
+        format!("[\"orders-outbox\",{{\"server\":\"shop\"}}]\t{EXAMPLE}\n"),
+        format!("[\"orders-outbox\",{{\"server\":\"shop\"}}] | {EXAMPLE}"),
+        format!(
+            "[\"orders-outbox\",{{\"server\":\"shop\"}}]\t{{\"lsn\":1}}\n[\"other\",{{\"server\":\"shop\"}}]\tnull\n[\"orders-outbox\",{{\"server\":\"shop\"}}]\t{EXAMPLE}\n"
+        ),
+        format!(r#"{{"[\"orders-outbox\",{{\"server\":\"shop\"}}]": "{quoted}"}}"#),
+        format!(r#"[{{"key":["orders-outbox",{{"server":"shop"}}],"value":{EXAMPLE}}}]"#),
+    ] {
+        assert_eq!(
+            read(&text, "orders-outbox", "shop"),
+            Ok(example()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let key = r#"["orders-outbox",{"server":"shop"}]"#;
+    assert!(matches!(read("", "n", "p"), Err(OffsetError::Form { .. })));
+    assert!(matches!(read("x", "n", "p"), Err(OffsetError::Form { .. })));
+    assert!(matches!(
+        read(r#"{"lsn":"abc"}"#, "n", "p"),
+        Err(OffsetError::Form { .. })
+    ));
+    assert_eq!(
+        read(&format!("{key}\tnull"), "orders-outbox", "shop"),
+        Err(OffsetError::Deleted)
+    );
+    let other = read(&format!("{key}\t{EXAMPLE}"), "orders-outbox", "store")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        other.contains("`store`") && other.contains("shop"),
+        "{other}"
+    );
+    let empty = read(r#"{"offsets":[]}"#, "n", "p").unwrap_err().to_string();
+    assert!(empty.contains("no connector"), "{empty}");
+}
+
+#[test]
+fn positions_beyond_java_s_signed_numbers_keep_their_bits() {
+    let offset = read(r#"{"lsn":-1,"lsn_commit":"16/B374D848"}"#, "", "p").unwrap();
+    assert_eq!(offset.lsn, Some(Lsn::new(u64::MAX)));
+    assert_eq!(offset.lsn_commit.unwrap().to_string(), "16/B374D848");
+}
+
+#[test]
+fn snapshots_that_go_on_are_seen() {
+    let open = |text: &str| read(text, "", "p").unwrap().snapshot_open;
+    assert!(open(r#"{"lsn":1,"snapshot":true}"#));
+    assert!(open(
+        r#"{"lsn":1,"snapshot":"INITIAL","snapshot_completed":false}"#
+    ));
+    assert!(!open(
+        r#"{"lsn":1,"snapshot":"INITIAL","snapshot_completed":true}"#
+    ));
+    assert!(!open(
+        r#"{"lsn":1,"snapshot":true,"last_snapshot_record":true}"#
+    ));
+    assert!(
+        read(
+            r#"{"lsn":1,"incremental_snapshot_primary_key":"ac"}"#,
+            "",
+            "p"
+        )
+        .unwrap()
+        .incremental_snapshot_open
+    );
+}
+
+/// One line of the contract's step 5.
+struct Given {
+    what: &'static str,
+    slot: Slot,
+    offset: StoredOffset,
+}
+
+fn given(what: &'static str, confirmed: u64, offset: StoredOffset) -> Given {
+    let slot = Slot {
+        confirmed: Lsn::new(confirmed),
+        wal_end: Lsn::new(1000),
+        may_lead: false,
+    };
+    Given { what, slot, offset }
+}
+
+impl Given {
+    fn leading(mut self) -> Self {
+        self.slot.may_lead = true;
+        self
+    }
+
+    fn without_transaction(mut self) -> Self {
+        self.offset.transaction = None;
+        self
+    }
+
+    #[track_caller]
+    fn gives(self, variant: Variant, start: u64, skip: Option<SkipRule>, repeated: u64) {
+        let plan = plan(&self.slot, &self.offset, variant).unwrap();
+        let expected = (Lsn::new(start), skip, repeated);
+        let got = (plan.start, plan.skip, plan.repeated_transactions_max);
+        assert_eq!(got, expected, "{}", self.what);
+        assert!(plan.explanation.len() >= 2, "{}", self.what);
+    }
+
+    #[track_caller]
+    fn is_refused(self, variant: Variant, part: &str) {
+        let text = plan(&self.slot, &self.offset, variant)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains(part) && text.contains("; "),
+            "{}: {text}",
+            self.what
+        );
+    }
+}
+
+/// `lsn_commit`, `lsn` (and `lsn_proc`), the message's type and the transaction.
+fn offset(commit: u64, lsn: u64, kind: &str) -> StoredOffset {
+    StoredOffset {
+        lsn: Some(Lsn::new(lsn)),
+        lsn_proc: Some(Lsn::new(lsn)),
+        lsn_commit: Some(Lsn::new(commit)),
+        message_type: Some(kind.to_owned()),
+        transaction: Some(7),
+        ..StoredOffset::default()
+    }
+}
+
+fn skip(position: u64, at: AtPosition) -> Option<SkipRule> {
+    Some(SkipRule {
+        transaction: 7,
+        position: Lsn::new(position),
+        at,
+    })
+}
+
+#[test]
+fn the_start_is_the_later_of_slot_and_offset() {
+    use Variant::{AtLeastOnce, Skip};
+    let open = || offset(100, 150, "INSERT");
+    given("clean stop, the last transaction open", 100, open()).gives(AtLeastOnce, 100, None, 1);
+    given("the slot lags behind", 50, open()).gives(AtLeastOnce, 100, None, 1);
+    given(
+        "a heartbeat came after the commit",
+        160,
+        offset(160, 160, "COMMIT"),
+    )
+    .gives(Skip, 160, None, 0);
+    given(
+        "the flush was off: far behind",
+        1,
+        offset(900, 900, "COMMIT"),
+    )
+    .gives(AtLeastOnce, 900, None, 0);
+    given("as it may, past the open transaction", 200, open())
+        .leading()
+        .gives(Skip, 200, None, 0);
+    given("as it may, into the open transaction", 120, open())
+        .leading()
+        .gives(Skip, 120, skip(150, AtPosition::SkipIfAlone), 1);
+}
+
+#[test]
+fn rows_are_skipped_as_far_as_they_are_known_to_be_done() {
+    use AtPosition::{Send, SkipFirst, SkipIfAlone};
+    let check =
+        |what, offset, start, rule| given(what, 100, offset).gives(Variant::Skip, start, rule, 1);
+    check(
+        "a row",
+        offset(100, 150, "INSERT"),
+        100,
+        skip(150, SkipIfAlone),
+    );
+    let mut counted = offset(100, 150, "INSERT");
+    counted.events_processed = Some(3);
+    check("counted rows", counted, 100, skip(150, SkipFirst(3)));
+    check(
+        "BEGIN has its first row's position",
+        offset(100, 150, "BEGIN"),
+        100,
+        skip(150, Send),
+    );
+    check(
+        "a message",
+        offset(100, 150, "MESSAGE"),
+        100,
+        skip(150, Send),
+    );
+    let mut partly = offset(100, 150, "INSERT");
+    partly.lsn_proc = Some(Lsn::new(140));
+    check("not handled in full", partly, 100, skip(140, Send));
+    let mut first = offset(100, 150, "INSERT");
+    first.lsn_commit = None;
+    check(
+        "no commit stored: starts inside the transaction",
+        first,
+        150,
+        skip(150, SkipIfAlone),
+    );
+}
+
+#[test]
+fn what_could_leave_a_gap_is_refused() {
+    use Variant::{AtLeastOnce, Skip};
+    let open = || offset(100, 150, "INSERT");
+    given("the slot leads", 120, offset(100, 110, "INSERT"))
+        .is_refused(AtLeastOnce, "may never have been published");
+    given("another server", 100, offset(100, 5000, "INSERT"))
+        .is_refused(AtLeastOnce, "lies ahead of the server");
+    given("nothing stored", 100, StoredOffset::default())
+        .is_refused(AtLeastOnce, "has no position");
+    given("no number", 100, open())
+        .without_transaction()
+        .is_refused(Skip, "does not name its transaction");
+    given("no number", 100, open())
+        .without_transaction()
+        .gives(AtLeastOnce, 100, None, 1);
+    let mut snapshot = open();
+    snapshot.snapshot_open = true;
+    given("a snapshot", 100, snapshot).is_refused(AtLeastOnce, "the middle of a snapshot");
+    let mut incremental = open();
+    incremental.incremental_snapshot_open = true;
+    given("an incremental snapshot", 100, incremental).is_refused(Skip, "incremental snapshot");
+}
+
+#[test]
+fn a_plan_never_starts_before_the_slot_nor_after_what_is_published() {
+    for confirmed in 0..8 {
+        for commit in 0..8 {
+            for lsn in commit..10 {
+                let slot = Slot {
+                    confirmed: Lsn::new(confirmed),
+                    wal_end: Lsn::new(20),
+                    may_lead: false,
+                };
+                let Ok(plan) = plan(&slot, &offset(commit, lsn, "INSERT"), Variant::Skip) else {
+                    assert!(confirmed > commit, "{confirmed} {commit} {lsn}");
+                    continue;
+                };
+                assert!(plan.start >= slot.confirmed && plan.start == Lsn::new(commit));
+                assert!(
+                    plan.skip
+                        .is_none_or(|rule| rule.position == Lsn::new(lsn) && lsn > commit)
+                );
+            }
+        }
+    }
+}
+
+fn rows(rows: &[(u32, u64, u64)]) -> Vec<WaitingRow> {
+    let row = |(transaction, final_lsn, lsn): &(u32, u64, u64)| WaitingRow {
+        transaction: *transaction,
+        final_lsn: Lsn::new(*final_lsn),
+        lsn: Lsn::new(*lsn),
+    };
+    rows.iter().map(row).collect()
+}
+
+#[test]
+fn repeats_are_counted_from_what_waits() {
+    let slot = Slot {
+        confirmed: Lsn::new(50),
+        wal_end: Lsn::new(1000),
+        may_lead: false,
+    };
+    // One transaction before the start, the one in question with three rows, and a later one with a smaller position.
+    let waiting = rows(&[
+        (6, 90, 80),
+        (7, 200, 130),
+        (7, 200, 150),
+        (7, 200, 160),
+        (8, 300, 120),
+        (8, 300, 250),
+    ]);
+    let at_least_once = plan(&slot, &offset(100, 150, "INSERT"), Variant::AtLeastOnce)
+        .unwrap()
+        .repeats_max(&waiting);
+    assert_eq!((at_least_once.after_stop, at_least_once.after_kill), (3, 5));
+    let skipping = plan(&slot, &offset(100, 150, "INSERT"), Variant::Skip)
+        .unwrap()
+        .repeats_max(&waiting);
+    assert_eq!((skipping.after_stop, skipping.after_kill), (0, 3));
+    let shared = rows(&[(7, 200, 130), (7, 200, 150), (7, 200, 150), (8, 300, 250)]);
+    let skipping = plan(&slot, &offset(100, 150, "INSERT"), Variant::Skip)
+        .unwrap()
+        .repeats_max(&shared);
+    assert_eq!((skipping.after_stop, skipping.after_kill), (2, 3));
+    let ended = plan(&slot, &offset(100, 100, "COMMIT"), Variant::Skip)
+        .unwrap()
+        .repeats_max(&waiting);
+    assert_eq!((ended.after_stop, ended.after_kill), (0, 5));
+}
