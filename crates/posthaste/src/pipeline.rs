@@ -30,6 +30,7 @@ pub struct Pipeline<'a> {
     memory: &'a mut Memory,
     metrics: &'a PipelineMetrics,
     health: &'a Health,
+    paused_since: Option<Instant>,
 }
 
 /// How an orderly end went.
@@ -62,6 +63,7 @@ impl<'a> Pipeline<'a> {
             memory,
             metrics,
             health,
+            paused_since: None,
         }
     }
 
@@ -100,6 +102,7 @@ impl<'a> Pipeline<'a> {
             self.send_status().await?;
             let wake_at = self.progress.next_deadline(Now::read()).into();
             let reading = self.publishing.has_current();
+            self.count_pause(reading);
             tokio::select! {
                 biased;
                 () = shutdown.requested() => return Ok(()),
@@ -182,6 +185,18 @@ impl<'a> Pipeline<'a> {
             self.source.send(&status.encode()).await?;
         }
         Ok(())
+    }
+
+    /// Backpressure shows in the metrics as time during which nothing was read.
+    fn count_pause(&mut self, reading: bool) {
+        match (reading, self.paused_since) {
+            (false, None) => self.paused_since = Some(Instant::now()),
+            (true, Some(since)) => {
+                self.metrics.paused(since.elapsed());
+                self.paused_since = None;
+            }
+            _ => {}
+        }
     }
 
     fn handle_turn(&mut self, turn: Turn) -> Result<(), RunError> {

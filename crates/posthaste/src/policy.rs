@@ -23,7 +23,7 @@ use crate::publishing::ThreadEnded;
 pub enum RunError {
     /// Connecting, or a precondition.
     #[error(transparent)]
-    Check(#[from] CheckError),
+    Check(Box<CheckError>),
     /// The server was silent, or took nothing, for too long.
     #[error("PostgreSQL has been silent for {} s", silent_for.as_secs())]
     Stalled {
@@ -47,7 +47,7 @@ pub enum RunError {
     RouterConfig(#[from] RouterConfigError),
     /// A finished message from somewhere else.
     #[error(transparent)]
-    Problem(#[from] Problem),
+    Problem(Box<Problem>),
     /// The publishing thread is gone.
     #[error(transparent)]
     ThreadEnded(#[from] ThreadEnded),
@@ -60,6 +60,18 @@ pub enum RunError {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl From<CheckError> for RunError {
+    fn from(error: CheckError) -> Self {
+        Self::Check(Box::new(error))
+    }
+}
+
+impl From<Problem> for RunError {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(Box::new(problem))
+    }
 }
 
 /// What to do about an error.
@@ -114,15 +126,16 @@ impl Target {
 /// Decides. `at` is the last confirmed position, for messages; with `fail_fast` nothing is tried again.
 #[must_use]
 pub fn decide(error: RunError, at: Lsn, fail_fast: bool) -> Verdict {
-    match judge(error, at) {
+    let verdict = judge(error, at);
+    match verdict {
         Verdict::Retry(retry) if fail_fast => Verdict::Halt(retry.problem),
-        verdict => verdict,
+        Verdict::Retry(_) | Verdict::Halt(_) => verdict,
     }
 }
 
 fn judge(error: RunError, at: Lsn) -> Verdict {
     match error {
-        RunError::Check(error) => judge_check(error),
+        RunError::Check(error) => judge_check(*error),
         RunError::Stalled { silent_for } => retry(
             Target::Postgres,
             Problem::new(Code::ServerStalled, "replication stream")
@@ -141,7 +154,7 @@ fn judge(error: RunError, at: Lsn) -> Verdict {
         RunError::Publish(error) => judge_publish(error),
         RunError::KafkaConfig(error) => halt(explain::kafka_config(error)),
         RunError::RouterConfig(error) => halt(explain::router_config(error)),
-        RunError::Problem(problem) => halt(problem),
+        RunError::Problem(problem) => halt(*problem),
         RunError::ThreadEnded(error) => halt(
             Problem::new(Code::Unexpected, "publishing thread")
                 .found("it ended")
@@ -194,13 +207,14 @@ fn judge_connect(error: ConnectError) -> Verdict {
 }
 
 fn judge_publish(error: PublishError) -> Verdict {
-    match error {
-        // Fatal is the client's end, not the record's: the next attempt has a new one.
-        error @ (PublishError::Retriable(_) | PublishError::Fatal(_)) => {
-            retry(Target::Kafka, explain::publish(error))
-        }
-        // Also any kind added later: to stop is the safe answer.
-        error => halt(explain::publish(error)),
+    // Fatal is the client's end, not the record's: the next attempt has a new one. Any kind that is added later stops,
+    // which is the safe answer.
+    let heals = matches!(error, PublishError::Retriable(_) | PublishError::Fatal(_));
+    let problem = explain::publish(error);
+    if heals {
+        retry(Target::Kafka, problem)
+    } else {
+        halt(problem)
     }
 }
 

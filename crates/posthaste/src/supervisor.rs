@@ -64,8 +64,7 @@ impl Supervisor {
         fail_fast: bool,
     ) -> Result<Self, Problem> {
         let memory = Memory::open(config, &pipeline.name)?;
-        let mut wanted = settings::wanted(pipeline)?;
-        wanted.previous = memory.previous();
+        let wanted = settings::wanted(pipeline)?;
         let seed = Now::read().wall.unix_micros().unsigned_abs();
         let retry = &pipeline.retry;
         Ok(Self {
@@ -126,6 +125,8 @@ impl Supervisor {
         if self.fail_fast {
             publishing.require_broker().await?;
         }
+        // A slot that was read and is gone must not be made anew, whenever it goes.
+        self.wanted.previous = self.memory.previous();
         let opening = Opened::open(&self.settings, &self.wanted);
         let Some(opened) = self.shutdown.unless_requested(opening).await else {
             return Ok(left_behind(publishing));

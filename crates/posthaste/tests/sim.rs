@@ -12,6 +12,14 @@ mod broker;
 mod check;
 #[path = "sim/connector.rs"]
 mod connector;
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test: what it cannot go on with is a failure of the test"
+)]
+
 #[path = "../../pgoutput/tests/support/encode.rs"]
 #[allow(
     dead_code,

@@ -81,7 +81,7 @@ impl Fixture {
 
     /// Column lists, row filters and TABLES IN SCHEMA came with PostgreSQL 15: on 14 there is nothing to be checked.
     pub(crate) fn has_column_lists(&self) -> bool {
-        self.admin("SHOW server_version_num") >= "150000".to_owned()
+        *self.admin("SHOW server_version_num") >= *"150000"
     }
 
     /// Runs statements as the superuser in the test's database.
