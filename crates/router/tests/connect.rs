@@ -1,0 +1,692 @@
+//! The contract with Debezium beyond the golden cases: headers, keys, values, transforms and logical messages.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests: clippy spares only the test functions themselves"
+)]
+
+use pgoutput::{Lsn, Value};
+use router::connect::{
+    Catalog, CatalogColumn, CatalogType, CatalogTypeKind, ConnectConfig, ConnectRouter, DropReason,
+    LogicalMessage, Routed,
+};
+use router::{ConnectConfigError, Record, RecordBuffer, RouteError};
+
+mod fixture;
+
+const NOW_MS: i64 = 1_700_000_000_123;
+
+/// A table with these columns: name, type, text, and an expression that is its default.
+struct Table<'t> {
+    name: &'t str,
+    columns: Vec<(&'t str, u32, Option<&'t str>)>,
+    defaults: Vec<(&'t str, &'t str)>,
+}
+
+fn outbox<'t>(extra: &[(&'t str, u32, Option<&'t str>)]) -> Table<'t> {
+    let mut columns = vec![
+        ("id", 2950, Some("5f1d7e9c-0000-4000-8000-000000000001")),
+        ("aggregatetype", 1043, Some("Order")),
+        ("aggregateid", 25, Some("42")),
+        ("payload", 3802, Some(r#"{"a": 1}"#)),
+    ];
+    for column in extra {
+        columns.retain(|(name, ..)| name != &column.0);
+        columns.push(*column);
+    }
+    Table {
+        name: "outbox",
+        columns,
+        defaults: Vec::new(),
+    }
+}
+
+fn config(text: &str) -> ConnectConfig {
+    toml::from_str(&format!("topic_prefix = \"srv\"\n{text}")).unwrap()
+}
+
+fn catalog(table: &Table<'_>) -> Catalog {
+    let mut catalog = Catalog::new();
+    for (name, ..) in &table.columns {
+        let default = table.defaults.iter().find(|(column, _)| column == name);
+        let about = CatalogColumn {
+            not_null: ["id", "aggregatetype", "aggregateid"].contains(name),
+            default_expression: default.map(|(_, expression)| (*expression).to_owned()),
+        };
+        catalog.insert_column("public", table.name, name, about);
+    }
+    for (oid, name, kind) in [
+        (
+            9001,
+            "mood",
+            CatalogTypeKind::Enum {
+                labels: vec!["ok".to_owned(), "sad".to_owned()],
+            },
+        ),
+        (9002, "hstore", CatalogTypeKind::Base),
+        (
+            9003,
+            "money_domain",
+            CatalogTypeKind::Domain {
+                base_oid: 1700,
+                type_modifier: (10 << 16 | 2) + 4,
+            },
+        ),
+        (9004, "citext", CatalogTypeKind::Base),
+        (9005, "_mood", CatalogTypeKind::Array { element_oid: 9001 }),
+        (9006, "pair", CatalogTypeKind::Composite),
+    ] {
+        let name = name.to_owned();
+        catalog.insert_type(oid, CatalogType { name, kind });
+    }
+    catalog
+}
+
+fn route_with(
+    config: ConnectConfig,
+    table: &Table<'_>,
+    out: &mut RecordBuffer,
+) -> Result<Routed, RouteError> {
+    let mut router = ConnectRouter::new(config, "run-1").unwrap();
+    router.set_catalog(catalog(table));
+    let columns = table.columns.iter().map(|(name, oid, _)| (*name, *oid));
+    let relation = fixture::relation(7, "public", table.name, columns);
+    router.handle_relation(&relation);
+    let values: Vec<_> = table
+        .columns
+        .iter()
+        .map(|(_, _, text)| text.map_or(Value::Null, |text| Value::Text(text.as_bytes())))
+        .collect();
+    let message = fixture::insert(7, &values);
+    router.route(&fixture::row(&relation, &message), NOW_MS, out)
+}
+
+#[track_caller]
+fn with_record<T>(text: &str, table: &Table<'_>, look: impl FnOnce(&Record<'_>) -> T) -> T {
+    let mut out = RecordBuffer::new();
+    assert_eq!(
+        route_with(config(text), table, &mut out),
+        Ok(Routed::Record)
+    );
+    look(&out.get(0))
+}
+
+fn text(bytes: Option<&[u8]>) -> String {
+    bytes.map_or("<null>".to_owned(), |bytes| {
+        String::from_utf8_lossy(bytes).into_owned()
+    })
+}
+
+fn headers(record: &Record<'_>) -> Vec<String> {
+    record
+        .headers()
+        .map(|(name, value)| format!("{name}={}", text(value)))
+        .collect()
+}
+
+/// Section 2.1: context headers in front, as the version has them.
+#[test]
+fn context_headers_come_first_and_follow_the_version() {
+    let context = [
+        "__debezium.context.connectorLogicalName=srv",
+        "__debezium.context.taskId=0",
+        "__debezium.context.connectorName=postgresql",
+        "__debezium.context.runId=run-1",
+    ];
+    let id = "id=5f1d7e9c-0000-4000-8000-000000000001";
+    for (version, count) in [
+        ("3.6.1", 4),
+        ("3.4.0", 4),
+        ("3.3.2", 3),
+        ("3.2.1", 3),
+        ("3.2.0", 0),
+        ("2.7.4", 0),
+    ] {
+        let found = with_record(
+            &format!("debezium_version = {version:?}"),
+            &outbox(&[]),
+            headers,
+        );
+        let expected: Vec<_> = context[..count].iter().copied().chain([id]).collect();
+        assert_eq!(found, expected, "{version}");
+    }
+    assert_eq!(
+        with_record("context_headers = \"none\"", &outbox(&[]), headers),
+        [id]
+    );
+}
+
+/// Sections 2.1 and 2.4: each column type as a header of `SimpleHeaderConverter`, and as a JSON value with its schema.
+#[test]
+fn column_types_have_their_forms() {
+    let check = |modes: &str, oid, value, header: &str, json: &str| {
+        let settings = |converter: &str| {
+            format!(
+                "context_headers = \"none\"\n{modes}\n[event_router]\ntable_fields_additional_placement = \
+                 [\"c:header\"]\n[header_converter]\n{converter}"
+            )
+        };
+        let table = outbox(&[("c", oid, Some(value))]);
+        let found = with_record(&settings("type = \"simple\""), &table, |record| {
+            text(record.headers().nth(1).unwrap().1)
+        });
+        assert_eq!(found, header, "{oid} {value}");
+        let found = with_record(&settings("type = \"json\""), &table, |record| {
+            text(record.headers().nth(1).unwrap().1)
+        });
+        assert_eq!(found, json, "{oid} {value}");
+    };
+    let plain = |kind: &str, value: &str| {
+        format!(r#"{{"schema":{{"type":"{kind}","optional":true}},"payload":{value}}}"#)
+    };
+    let named = |kind: &str, name: &str, more: &str, value: &str| {
+        format!(
+            r#"{{"schema":{{"type":"{kind}","optional":true,"name":"{name}","version":1{more}}},"payload":{value}}}"#
+        )
+    };
+    check("", 25, "a\"b", "a\"b", &plain("string", r#""a\"b""#));
+    check("", 1042, "x    ", "x    ", &plain("string", "\"x    \""));
+    check("", 9004, "Ci", "Ci", &plain("string", "\"Ci\""));
+    check(
+        "",
+        869,
+        "10.0.0.0/8",
+        "10.0.0.0/8",
+        &plain("string", "\"10.0.0.0/8\""),
+    );
+    check("", 3904, "[1,5)", "[1,5)", &plain("string", "\"[1,5)\""));
+    check("", 16, "t", "true", &plain("boolean", "true"));
+    check("", 21, "-3", "-3", &plain("int16", "-3"));
+    check("", 23, "7", "7", &plain("int32", "7"));
+    check("", 20, "7", "7", &plain("int64", "7"));
+    check(
+        "",
+        26,
+        "4294967295",
+        "4294967295",
+        &plain("int64", "4294967295"),
+    );
+    check("", 700, "1e10", "1.0E10", &plain("float", "1.0E10"));
+    check("", 701, "100000000", "1.0E8", &plain("double", "1.0E8"));
+    check("", 701, "NaN", "NaN", &plain("double", "\"NaN\""));
+    check(
+        "",
+        3802,
+        "{\"a\": 1}",
+        "{\"a\": 1}",
+        &named("string", "io.debezium.data.Json", "", r#""{\"a\": 1}""#),
+    );
+    check(
+        "",
+        142,
+        "<a/>",
+        "<a/>",
+        &named("string", "io.debezium.data.Xml", "", "\"<a/>\""),
+    );
+    check(
+        "",
+        9001,
+        "ok",
+        "ok",
+        &named(
+            "string",
+            "io.debezium.data.Enum",
+            r#","parameters":{"allowed":"ok,sad"}"#,
+            "\"ok\"",
+        ),
+    );
+    check(
+        "",
+        17,
+        "\\x00726177",
+        "AHJhdw==",
+        &plain("bytes", "\"AHJhdw==\""),
+    );
+    check(
+        "types.binary_handling_mode = \"hex\"",
+        17,
+        "\\x0aFF",
+        "0aff",
+        &plain("string", "\"0aff\""),
+    );
+    check(
+        "types.binary_handling_mode = \"base64-url-safe\"",
+        17,
+        "\\xfbff",
+        "-_8=",
+        &plain("string", "\"-_8=\""),
+    );
+    let decimal = r#","parameters":{"scale":"2","connect.decimal.precision":"10"}"#;
+    check(
+        "",
+        9003,
+        "123.45",
+        "123.45",
+        &named(
+            "bytes",
+            "org.apache.kafka.connect.data.Decimal",
+            decimal,
+            "\"MDk=\"",
+        ),
+    );
+    check(
+        "types.decimal_handling_mode = \"string\"",
+        1700,
+        "1.50",
+        "1.50",
+        &plain("string", "\"1.50\""),
+    );
+    check(
+        "types.decimal_handling_mode = \"double\"",
+        1700,
+        "1.50",
+        "1.5",
+        &plain("double", "1.5"),
+    );
+    check(
+        "",
+        1114,
+        "2023-11-14 22:13:20.123456",
+        "1700000000123456",
+        &named(
+            "int64",
+            "io.debezium.time.MicroTimestamp",
+            "",
+            "1700000000123456",
+        ),
+    );
+    check(
+        "types.time_precision_mode = \"connect\"",
+        1114,
+        "2023-11-14 22:13:20.123456",
+        "2023-11-14T22:13:20.123Z",
+        &named(
+            "int64",
+            "org.apache.kafka.connect.data.Timestamp",
+            "",
+            "1700000000123",
+        ),
+    );
+    check(
+        "",
+        1184,
+        "2023-11-14 23:13:20.1+01",
+        "2023-11-14T22:13:20.100000Z",
+        &named(
+            "string",
+            "io.debezium.time.ZonedTimestamp",
+            "",
+            "\"2023-11-14T22:13:20.100000Z\"",
+        ),
+    );
+    check(
+        "",
+        1082,
+        "1970-01-11",
+        "10",
+        &named("int32", "io.debezium.time.Date", "", "10"),
+    );
+    check(
+        "",
+        1083,
+        "00:00:01.5",
+        "1500000",
+        &named("int64", "io.debezium.time.MicroTime", "", "1500000"),
+    );
+    check(
+        "",
+        1266,
+        "12:00:00.5+02",
+        "10:00:00.5Z",
+        &named(
+            "string",
+            "io.debezium.time.ZonedTime",
+            "",
+            "\"10:00:00.5Z\"",
+        ),
+    );
+    check(
+        "",
+        1186,
+        "1 day 00:00:01",
+        "86401000000",
+        &named("int64", "io.debezium.time.MicroDuration", "", "86401000000"),
+    );
+    check(
+        "types.interval_handling_mode = \"string\"",
+        1186,
+        "1 year",
+        "P1Y0M0DT0H0M0S",
+        &named(
+            "string",
+            "io.debezium.time.Interval",
+            "",
+            "\"P1Y0M0DT0H0M0S\"",
+        ),
+    );
+    check(
+        "",
+        9002,
+        "\"a\"=>\"1\", \"b\"=>NULL",
+        r#"{"a":"1","b":null}"#,
+        &named(
+            "string",
+            "io.debezium.data.Json",
+            "",
+            r#""{\"a\":\"1\",\"b\":null}""#,
+        ),
+    );
+    let array = r#"{"schema":{"type":"array","items":{"type":"string","optional":true},"optional":true},"payload":["a\"b","c"]}"#;
+    check("", 1009, r#"{"a\"b",c}"#, r#"["a\"b","c"]"#, array);
+    let point = concat!(
+        r#"{"schema":{"type":"struct","fields":[{"type":"double","optional":false,"field":"x"},{"type":"double","optional":false,"field":"y"},"#,
+        r#"{"type":"bytes","optional":true,"field":"wkb"},{"type":"int32","optional":true,"field":"srid"}],"optional":true,"#,
+        r#""name":"io.debezium.data.geometry.Point","version":1,"doc":"Geometry (POINT)"},"#,
+        r#""payload":{"x":1.0,"y":2.5,"wkb":"AQEAAAAAAAAAAADwPwAAAAAAAARA","srid":null}}"#
+    );
+    check(
+        "",
+        600,
+        "(1,2.5)",
+        r#"{"x":1.0,"y":2.5,"wkb":"AQEAAAAAAAAAAADwPwAAAAAAAARA","srid":null}"#,
+        point,
+    );
+}
+
+/// Section 2.2.
+#[test]
+fn keys_are_converted() {
+    let key = |settings: &str, oid, value| {
+        let table = outbox(&[("aggregateid", oid, value)]);
+        with_record(settings, &table, |record| text(record.key))
+    };
+    let json = "key_converter = { type = \"json\", schemas_enable = false }";
+    assert_eq!(key("", 25, Some("42")), "42");
+    assert_eq!(key(json, 25, Some("42")), "\"42\"");
+    assert_eq!(key(json, 20, Some("42")), "42");
+    assert_eq!(key("", 25, None), "<null>");
+    assert_eq!(key(json, 25, None), "null");
+    assert_eq!(
+        key("key_converter = { type = \"json\" }", 25, Some("42")),
+        r#"{"schema":{"type":"string","optional":false},"payload":"42"}"#
+    );
+}
+
+/// Sections 3.8 and 1.4: a default stands for NULL, except in what decides about the record itself.
+#[test]
+fn defaults_stand_for_nulls() {
+    let mut table = outbox(&[("payload", 3802, None), ("c", 1114, None)]);
+    table.defaults = vec![("payload", "'{}'::jsonb"), ("c", "now()")];
+    let settings = "[event_router]\ntable_field_event_timestamp = \"c\"\n\
+        table_fields_additional_placement = [\"c:header\"]\nroute_tombstone_on_empty_payload = true";
+    with_record(settings, &table, |record| {
+        assert_eq!(text(record.payload), "{}");
+        assert_eq!(record.timestamp_ms, Some(NOW_MS));
+        assert_eq!(headers(record).last().unwrap(), "c=0");
+    });
+}
+
+/// Section 4.8: the chain of transforms.
+#[test]
+fn transforms_and_predicates_are_applied() {
+    let chain = |text: &str| {
+        format!(
+            "context_headers = \"none\"\n{text}\n[predicates]\n\
+            is_outbox = {{ topic_name_matches = {{ pattern = 'srv\\.public\\.outbox' }} }}\n\
+            routed = {{ topic_name_matches = {{ pattern = 'outbox\\.event\\..*' }} }}\n\
+            has_id = {{ has_header_key = {{ name = \"id\" }} }}\n\
+            empty = {{ record_is_tombstone = {{}} }}\n"
+        )
+    };
+    let router = "{ apply = { event_router = {} }, predicate = \"is_outbox\" }";
+    let outcome = |transforms: &str, table: &Table<'_>| {
+        let mut out = RecordBuffer::new();
+        let routed = route_with(
+            config(&chain(&format!("transforms = [{transforms}]"))),
+            table,
+            &mut out,
+        )
+        .unwrap();
+        match routed {
+            Routed::Record => format!("{} {}", out.get(0).topic, headers(&out.get(0)).len()),
+            other => format!("{other:?}"),
+        }
+    };
+    let plain = outbox(&[]);
+    let check = |transforms: String, expected: &str| {
+        assert_eq!(outcome(&transforms, &plain), expected, "{transforms}")
+    };
+    check(router.to_owned(), "outbox.event.Order 1");
+    check(
+        router.replace("}, predicate", "}, negate = true, predicate"),
+        "Dropped(NotRouted)",
+    );
+    check(
+        format!(
+            "{router}, {{ apply = {{ regex_router = {{ regex = 'outbox\\.(.*)', replacement = '$1' }} }} }}"
+        ),
+        "event.Order 1",
+    );
+    check(
+        format!("{router}, {{ apply = {{ drop_headers = {{ headers = [\"id\"] }} }} }}"),
+        "outbox.event.Order 0",
+    );
+    check(
+        format!(
+            "{router}, {{ apply = {{ insert_header = {{ header = \"h\", value_literal = \"v\" }} }}, predicate = \"has_id\" }}"
+        ),
+        "outbox.event.Order 2",
+    );
+    check(
+        format!("{router}, {{ apply = {{ filter = {{}} }}, predicate = \"routed\" }}"),
+        "Dropped(Filtered)",
+    );
+    check(
+        format!("{router}, {{ apply = {{ filter = {{}} }}, predicate = \"empty\" }}"),
+        "outbox.event.Order 1",
+    );
+    check(
+        format!("{{ apply = {{ filter = {{}} }}, predicate = \"is_outbox\" }}, {router}"),
+        "Dropped(Filtered)",
+    );
+    check(
+        format!(
+            "{{ apply = {{ regex_router = {{ regex = \".*\", replacement = \"x\" }} }} }}, {router}"
+        ),
+        "Dropped(NotRouted)",
+    );
+    check(
+        format!(
+            "{{ apply = {{ by_logical_table_router = {{ topic_regex = '(.*)_p\\d+', topic_replacement = '$1' }} }} }}, {router}"
+        ),
+        "outbox.event.Order 1",
+    );
+    let leaf = Table {
+        name: "outbox_p1",
+        ..outbox(&[])
+    };
+    assert_eq!(
+        outcome(
+            &format!(
+                "{{ apply = {{ by_logical_table_router = {{ topic_regex = '(.*)_p\\d+', topic_replacement = '$1' }} }} }}, {router}"
+            ),
+            &leaf
+        ),
+        "outbox.event.Order 1"
+    );
+    assert_eq!(outcome(router, &leaf), "Dropped(NotRouted)");
+}
+
+#[test]
+fn an_inserted_header_stands_where_its_transform_stands() {
+    let settings = |before: bool| {
+        let insert = "{ apply = { insert_header = { header = \"h\", value_literal = \"7\" } } }";
+        let router = "{ apply = { event_router = {} } }";
+        let (first, second) = if before {
+            (insert, router)
+        } else {
+            (router, insert)
+        };
+        format!("context_headers = \"none\"\ntransforms = [{first}, {second}]")
+    };
+    let id = "id=5f1d7e9c-0000-4000-8000-000000000001";
+    assert_eq!(
+        with_record(&settings(true), &outbox(&[]), headers),
+        ["h=7", id]
+    );
+    assert_eq!(
+        with_record(&settings(false), &outbox(&[]), headers),
+        [id, "h=7"]
+    );
+}
+
+#[test]
+fn configurations_that_can_never_work_are_refused() {
+    let refused = |text: &str| match ConnectRouter::new(config(text), "") {
+        Err(error) => error,
+        Ok(_) => panic!("{text}"),
+    };
+    let transforms = |text| matches!(refused(text), ConnectConfigError::Transforms { .. });
+    assert!(transforms("transforms = []"));
+    assert!(transforms(
+        "transforms = [{ apply = { event_router = {} } }, { apply = { event_router = {} } }]"
+    ));
+    assert!(transforms(
+        "transforms = [{ apply = { event_router = {} } }, { apply = { filter = {} } }]"
+    ));
+    assert!(matches!(
+        refused("transforms = [{ apply = { event_router = {} }, predicate = \"x\" }]"),
+        ConnectConfigError::UnknownPredicate { .. }
+    ));
+    assert!(matches!(
+        refused("key_converter = { type = \"simple\" }"),
+        ConnectConfigError::HeadersOnly { .. }
+    ));
+    assert!(matches!(
+        refused("tables = { include = [\"(\"] }"),
+        ConnectConfigError::Pattern { .. }
+    ));
+    assert!(matches!(
+        refused("[event_router]\ntable_fields_additional_placement = [\"a:envelope:payload\"]"),
+        ConnectConfigError::EnvelopeField { .. }
+    ));
+    assert!(matches!(
+        refused("[event_router]\nroute_topic_replacement = \"a$\""),
+        ConnectConfigError::Replacement { .. }
+    ));
+}
+
+#[test]
+fn tables_are_captured_by_patterns_in_full() {
+    let captures = |text: &str, schema: &str, table: &str| {
+        ConnectRouter::new(config(text), "")
+            .unwrap()
+            .captures(schema, table)
+    };
+    let include = "tables = { include = ['public\\.outbox', 'x.y'] }";
+    assert!(captures(include, "public", "outbox"));
+    assert!(captures(include, "Public", "OutBox"));
+    assert!(captures(include, "x", "y"));
+    assert!(!captures(include, "public", "outbox2"));
+    assert!(!captures(include, "publicxoutbox", ""));
+    assert!(captures("", "any", "table"));
+    assert!(!captures("", "pg_catalog", "pg_class"));
+    assert!(!captures("tables = { schema_exclude = ['a'] }", "a", "t"));
+    assert!(captures(
+        "tables = { names = ['public.outbox'] }",
+        "public",
+        "outbox"
+    ));
+    assert!(!captures(
+        "tables = { names = ['public.outbox'] }",
+        "public",
+        "Outbox"
+    ));
+}
+
+/// Section 1.4: an envelope's name has the aggregate type in it, that of the first event of its shape.
+#[test]
+fn an_envelope_is_named_after_the_first_event_of_its_shape() {
+    let settings = "[event_router]\ntable_fields_additional_placement = [\"type:envelope\"]\n[value_converter]\ntype = \"json\"";
+    let mut router = ConnectRouter::new(config(settings), "").unwrap();
+    let columns = [
+        ("id", 25),
+        ("aggregatetype", 25),
+        ("aggregateid", 25),
+        ("type", 25),
+        ("payload", 25),
+    ];
+    let relation = fixture::relation(7, "public", "outbox", columns);
+    router.handle_relation(&relation);
+    let mut out = RecordBuffer::new();
+    for aggregate_type in ["Order", "Invoice"] {
+        let values = ["1", aggregate_type, "k", "t", "p"].map(|text| Value::Text(text.as_bytes()));
+        let message = fixture::insert(7, &values);
+        router
+            .route(&fixture::row(&relation, &message), NOW_MS, &mut out)
+            .unwrap();
+    }
+    for record in out.iter() {
+        assert!(text(record.payload).contains("\"name\":\"srv.public.outbox.Order.Value\""));
+    }
+}
+
+/// Section 3.10.
+#[test]
+fn logical_messages_are_routed_once_decoded() {
+    let settings = "messages = { prefix_include = [\"outbox\"] }\ntransforms = [\
+        { apply = { decode_logical_message = {} }, predicate = \"is_message\" }, { apply = { event_router = {} } }]\n\
+        [predicates]\nis_message = { topic_name_matches = { pattern = 'srv\\.message' } }";
+    let route = |settings: &str, prefix: &str, content: &str| {
+        let mut router = ConnectRouter::new(config(settings), "").unwrap();
+        let mut out = RecordBuffer::new();
+        let message = LogicalMessage {
+            transaction: None,
+            lsn: Lsn::new(1),
+            prefix,
+            content: content.as_bytes(),
+        };
+        let routed = router.route_message(message, NOW_MS, &mut out)?;
+        let shown = out.iter().next().map(|record| {
+            format!(
+                "{} {} {} {}",
+                record.topic,
+                text(record.key),
+                text(record.payload),
+                headers(&record).join(",")
+            )
+        });
+        Ok::<_, RouteError>(shown.unwrap_or_else(|| format!("{routed:?}")))
+    };
+    let content =
+        r#"{"id":7,"aggregatetype":"Order","aggregateid":"o-1","payload":"{\"a\":1}","x":null}"#;
+    assert_eq!(
+        route(settings, "outbox", content).unwrap(),
+        "outbox.event.Order o-1 {\"a\":1} id=7"
+    );
+    assert_eq!(route(settings, "other", content).unwrap(), "NotOutbox");
+    assert_eq!(route("", "outbox", content).unwrap(), "NotOutbox");
+    assert_eq!(
+        route("messages = {}", "outbox", content).unwrap(),
+        format!("{:?}", Routed::Dropped(DropReason::NotRouted))
+    );
+    for bad in [
+        "",
+        "x",
+        "[1]",
+        "{\"id\":1",
+        "{\"id\":123456789012345678901234567890}",
+    ] {
+        assert!(
+            matches!(
+                route(settings, "outbox", bad),
+                Err(RouteError::BadMessage { .. })
+            ),
+            "{bad}"
+        );
+    }
+    assert!(matches!(
+        route(settings, "outbox", r#"{"id":7}"#),
+        Err(RouteError::MissingColumn { .. })
+    ));
+}
