@@ -6,12 +6,6 @@
 //! seed the check demands the promises of docs/delivery-guarantee.md. A failing seed is printed and runs again with
 //! `SIM_SEED=n`; `SIM_SEEDS=n` sets how many run.
 
-#[path = "sim/broker.rs"]
-mod broker;
-#[path = "sim/check.rs"]
-mod check;
-#[path = "sim/connector.rs"]
-mod connector;
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -20,6 +14,12 @@ mod connector;
     reason = "a test: what it cannot go on with is a failure of the test"
 )]
 
+#[path = "sim/broker.rs"]
+mod broker;
+#[path = "sim/check.rs"]
+mod check;
+#[path = "sim/connector.rs"]
+mod connector;
 #[path = "../../pgoutput/tests/support/encode.rs"]
 #[allow(
     dead_code,

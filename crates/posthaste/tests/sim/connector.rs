@@ -102,8 +102,10 @@ impl Connector {
             "the tracker stands where the stream starts"
         );
         self.remember(start);
-        let mut config = RouterConfig::default();
-        config.tables = vec!["public.outbox".parse().expect("a table")];
+        let config = RouterConfig {
+            tables: vec!["public.outbox".parse().expect("a table")],
+            ..RouterConfig::default()
+        };
         let timing = Timing::for_server(Duration::from_secs(60), Duration::from_secs(10));
         self.connection = Some(Connection {
             intake: Intake::new(Router::new(config).expect("legal")),
