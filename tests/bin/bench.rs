@@ -198,7 +198,7 @@ fn reader(kafka: &str, topic: &str) -> Result<BaseConsumer> {
 }
 
 fn produce(kafka: &str, from: &str, to: &str) -> Result<()> {
-    let records = all_records(kafka, from)?;
+    let records = Kept::all(kafka, from)?;
     let (wall, cpu) = (Instant::now(), cpu_ms()?);
     // The very options of the connector, so that the difference is the connector's work and not a setting's.
     let producer: BaseProducer<Failures> = ClientConfig::new()
@@ -211,9 +211,7 @@ fn produce(kafka: &str, from: &str, to: &str) -> Result<()> {
         .set("queue.buffering.max.messages", "20000")
         .create_with_context(Failures::default())
         .context("make a producer")?;
-    for record in &records {
-        send(&producer, to, record)?;
-    }
+    records.send(&producer, to)?;
     while producer.in_flight_count() > 0 {
         producer.poll(Duration::from_millis(1));
     }
@@ -229,61 +227,93 @@ fn produce(kafka: &str, from: &str, to: &str) -> Result<()> {
     Ok(())
 }
 
-/// A record in memory, as little as sending takes.
+/// Records in memory, one after the other in one piece: as quick to walk through as the connector's own batches.
+#[derive(Default)]
 struct Kept {
+    bytes: Vec<u8>,
+    records: Vec<Shape>,
+}
+
+/// Where a record stands: its key, its payload, then the value of its one header.
+#[derive(Clone, Copy)]
+struct Shape {
     partition: i32,
-    key: Vec<u8>,
-    payload: Vec<u8>,
     timestamp: i64,
-    headers: Vec<(String, Vec<u8>)>,
+    start: usize,
+    key_len: usize,
+    payload_len: usize,
+    id_len: usize,
 }
 
-fn all_records(kafka: &str, topic: &str) -> Result<Vec<Kept>> {
-    let consumer = reader(kafka, topic)?;
-    let mut left = 0;
-    for partition in 0..i32::try_from(consumer.assignment()?.count())? {
-        let (low, high) = consumer.fetch_watermarks(topic, partition, STALL_MAX)?;
-        left += high - low;
+impl Kept {
+    fn all(kafka: &str, topic: &str) -> Result<Self> {
+        let consumer = reader(kafka, topic)?;
+        let mut left = 0;
+        for partition in 0..i32::try_from(consumer.assignment()?.count())? {
+            let (low, high) = consumer.fetch_watermarks(topic, partition, STALL_MAX)?;
+            left += high - low;
+        }
+        let mut kept = Self::default();
+        for _ in 0..left {
+            let record = consumer
+                .poll(STALL_MAX)
+                .context("the topic ended early")??;
+            kept.push(&record)?;
+        }
+        Ok(kept)
     }
-    let mut records = Vec::new();
-    while i64::try_from(records.len())? < left {
-        let record = consumer
-            .poll(STALL_MAX)
-            .context("the topic ended early")??;
-        let headers = record.headers().map_or_else(Vec::new, |headers| {
-            let kept = headers.iter().map(|header| {
-                (
-                    header.key.to_owned(),
-                    header.value.unwrap_or_default().to_vec(),
-                )
-            });
-            kept.collect()
-        });
-        records.push(Kept {
+
+    fn push(&mut self, record: &BorrowedMessage<'_>) -> Result<()> {
+        let headers = record.headers().context("a record without headers")?;
+        ensure!(
+            headers.count() == 1,
+            "a record with more than the header `id`"
+        );
+        let id = headers.get(0).value.unwrap_or_default();
+        let (key, payload) = (
+            record.key().unwrap_or_default(),
+            record.payload().unwrap_or_default(),
+        );
+        self.records.push(Shape {
             partition: record.partition(),
-            key: record.key().unwrap_or_default().to_vec(),
-            payload: record.payload().unwrap_or_default().to_vec(),
             timestamp: record.timestamp().to_millis().unwrap_or_default(),
-            headers,
+            start: self.bytes.len(),
+            key_len: key.len(),
+            payload_len: payload.len(),
+            id_len: id.len(),
         });
+        for part in [key, payload, id] {
+            self.bytes.extend_from_slice(part);
+        }
+        Ok(())
     }
-    Ok(records)
+
+    fn send(&self, producer: &BaseProducer<Failures>, topic: &str) -> Result<()> {
+        for shape in &self.records {
+            let bytes = self.bytes.get(shape.start..).unwrap_or_default();
+            let (key, bytes) = bytes.split_at(shape.key_len);
+            let (payload, bytes) = bytes.split_at(shape.payload_len);
+            let (id, _) = bytes.split_at(shape.id_len);
+            let header = Header {
+                key: "id",
+                value: Some(id),
+            };
+            let record = BaseRecord::with_opaque_to(topic, 0_usize)
+                .partition(shape.partition)
+                .key(key)
+                .payload(payload)
+                .timestamp(shape.timestamp)
+                .headers(OwnedHeaders::new_with_capacity(1).insert(header));
+            send(producer, record)?;
+        }
+        Ok(())
+    }
 }
 
-fn send(producer: &BaseProducer<Failures>, topic: &str, kept: &Kept) -> Result<()> {
-    let mut headers = OwnedHeaders::new_with_capacity(kept.headers.len());
-    for (key, value) in &kept.headers {
-        headers = headers.insert(Header {
-            key,
-            value: Some(value),
-        });
-    }
-    let mut record = BaseRecord::with_opaque_to(topic, 0_usize)
-        .partition(kept.partition)
-        .key(&kept.key)
-        .payload(&kept.payload)
-        .timestamp(kept.timestamp)
-        .headers(headers);
+fn send(
+    producer: &BaseProducer<Failures>,
+    mut record: BaseRecord<'_, [u8], [u8], usize>,
+) -> Result<()> {
     loop {
         match producer.send(record) {
             Ok(()) => return Ok(()),
