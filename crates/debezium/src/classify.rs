@@ -25,6 +25,11 @@ pub(crate) fn classify(reader: &mut Reader) {
 }
 
 fn connector_key(reader: &mut Reader, key: &str) {
+    if key == "snapshot.mode" && takes_no_snapshot_by_an_old_name(reader) {
+        let text =
+            "the name of no_data before 2.6: starts at the slot's position, without a snapshot";
+        return reader.say(key, Verdict::Kept, text);
+    }
     let known = find(CONNECTOR, key).or_else(|| find(FRAMEWORK, key));
     if let Some(known) = known.or_else(|| find(MISPLACED, key)) {
         return apply(reader, File::Connector, key, known);
@@ -50,6 +55,12 @@ fn connector_key(reader: &mut Reader, key: &str) {
             None => unknown_connector_key(reader, key),
         },
     }
+}
+
+/// `never`, which 3.0 no longer reads.
+pub(crate) fn takes_no_snapshot_by_an_old_name(reader: &Reader) -> bool {
+    let mode = reader.get("snapshot.mode").map(str::to_ascii_lowercase);
+    reader.version < DebeziumVersion::new(3, 0, 0) && mode.is_some_and(|mode| mode == "never")
 }
 
 fn unknown_connector_key(reader: &mut Reader, key: &str) {
@@ -302,7 +313,8 @@ fn apply(reader: &mut Reader, file: File, key: &str, known: &'static Key) {
             "exists since Debezium {}; {} ignores it, and so do we",
             known.since, reader.version
         );
-        return reader.say_in(file, key, Verdict::Ignored, &text);
+        reader.say_in(file, key, Verdict::Ignored, &text);
+        return reader.forget(file, key);
     }
     if let Some(problem) = wrong_form(known.kind, &text) {
         return reader.refuse_in(file, key, &problem);
@@ -389,7 +401,7 @@ pub(crate) fn version_defaults(reader: &mut Reader, table: &'static [Key], prefi
     let version = reader.version;
     for known in table.iter().filter(|known| known.differs_by_version()) {
         let key = format!("{prefix}{}", known.name);
-        if reader.get(&key).is_some() && known.since <= version {
+        if reader.get(&key).is_some() {
             continue;
         }
         if let Some(default) = known.default_at(version) {

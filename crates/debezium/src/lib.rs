@@ -42,6 +42,8 @@ mod json;
 mod keys;
 mod keys_connect;
 mod keys_connector;
+#[cfg(test)]
+mod keys_doc;
 mod keys_old;
 mod keys_producer;
 mod keys_router;

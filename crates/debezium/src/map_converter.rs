@@ -121,7 +121,9 @@ fn hints_on_bytes(reader: &mut Reader, file: File, key: &str) {
 fn unknown_converter(class: &str) -> String {
     const KNOWN: &str = "the known ones are StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter";
     let lower = class.to_ascii_lowercase();
-    let what = if lower.contains("avro") {
+    let what = if class == "io.debezium.converters.ByteArrayConverter" {
+        "fails on what Debezium makes of bytea; write io.debezium.converters.BinaryDataConverter"
+    } else if lower.contains("avro") {
         "is the Avro converter, which needs a schema registry and is not built yet; keep Debezium for this outbox, or change to a JsonConverter together with the consumers"
     } else if lower.contains("protobuf")
         || lower.contains("jsonschema")

@@ -38,8 +38,8 @@ pub(crate) fn kafka(reader: &mut Reader, brokers: Option<&str>) -> Kafka {
         )]),
         secrets: BTreeMap::new(),
     };
-    for (name, option) in &options {
-        place(reader, &mut kafka, name, option);
+    for name in options.keys() {
+        place(reader, &options, &mut kafka, name);
     }
     login(reader, &options, &mut kafka);
     kafka.brokers = addresses(reader, &options, brokers);
@@ -98,7 +98,18 @@ fn overriding_is_forbidden(reader: &Reader, name: &str) -> bool {
     }
 }
 
-fn place(reader: &mut Reader, kafka: &mut Kafka, name: &str, option: &ProducerOption) {
+/// Whether `compression.X.level` is about the compression that is used.
+fn level_counts(options: &Options, name: &str) -> bool {
+    let used = options
+        .get("compression.type")
+        .map(|option| option.text.to_ascii_lowercase());
+    used.is_some_and(|used| name == format!("compression.{used}.level"))
+}
+
+fn place(reader: &mut Reader, options: &Options, kafka: &mut Kafka, name: &str) {
+    let Some(option) = options.get(name) else {
+        return;
+    };
     let (file, key) = (option.file, option.key.as_str());
     let known = PRODUCER
         .iter()
@@ -114,6 +125,10 @@ fn place(reader: &mut Reader, kafka: &mut Kafka, name: &str, option: &ProducerOp
             kafka.client_id = Some(option.text.clone());
         }
         Some(Use::Same) => number(reader, kafka, name, option),
+        Some(Use::As("compression.level")) if !level_counts(options, name) => {
+            let why = "belongs to another compression.type, which ignores it, and so do we";
+            reader.say_in(file, key, Verdict::Ignored, why);
+        }
         Some(Use::As(other)) => number(reader, kafka, other, option),
         Some(Use::Ignored(why)) => reader.say_in(file, key, Verdict::Ignored, why),
         Some(Use::Refused(fix)) => {

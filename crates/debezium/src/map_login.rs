@@ -45,6 +45,28 @@ pub(crate) fn login(reader: &mut Reader, options: &Options, kafka: &mut Kafka) {
             _ => {}
         }
     }
+    complete(reader, options);
+}
+
+/// With `security.protocol=SASL_…`, mechanism and login have to be there: Java's default is Kerberos.
+fn complete(reader: &mut Reader, options: &Options) {
+    let Some(protocol) = options.get("security.protocol") else {
+        return;
+    };
+    if !protocol.text.to_ascii_uppercase().starts_with("SASL_") {
+        return;
+    }
+    for needed in ["sasl.mechanism", "sasl.jaas.config"] {
+        if !options.contains_key(needed) {
+            return refuse(
+                reader,
+                protocol,
+                &format!(
+                    "stands without {needed} beside it; write it with the same beginning of its key"
+                ),
+            );
+        }
+    }
 }
 
 fn say(reader: &mut Reader, option: &ProducerOption, verdict: Verdict, text: &str) {

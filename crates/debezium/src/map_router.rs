@@ -1,6 +1,6 @@
 //! From the Event Router's options to the router's.
 
-use router::connect::{DebeziumVersion, EventRouterConfig, MissingBehavior, Placement};
+use router::connect::{EventRouterConfig, MissingBehavior, Placement};
 use serde::de::DeserializeOwned;
 
 use crate::classify::version_defaults;
@@ -52,12 +52,10 @@ pub(crate) fn event_router(reader: &mut Reader, prefix: &str) -> EventRouterConf
             .flag(&key("route.tombstone.on.empty.payload"), false),
         table_expand_json_payload: reader.flag(&key("table.expand.json.payload"), false),
         table_json_payload_null_behavior: of_word(reader, &key("table.json.payload.null.behavior")),
-        table_json_payload_empty_array_behavior: match reader.version
-            >= DebeziumVersion::new(3, 7, 0)
-        {
-            true => of_word(reader, &key("table.json.payload.empty.array.behavior")),
-            false => defaults.table_json_payload_empty_array_behavior,
-        },
+        table_json_payload_empty_array_behavior: of_word(
+            reader,
+            &key("table.json.payload.empty.array.behavior"),
+        ),
         expansion: defaults.expansion,
     }
 }
@@ -69,11 +67,11 @@ fn of_word<T: DeserializeOwned + Default>(reader: &Reader, key: &str) -> T {
     read.unwrap_or_default()
 }
 
-/// The new name counts where the version has it; the old one is followed in all, as a column that is missing would stop
+/// The new name counts where the version has it, as it is forgotten otherwise; the old one is followed in all, as a column that is missing would stop
 /// the stream otherwise.
 fn missing(reader: &Reader, prefix: &str) -> MissingBehavior {
     let new = format!("{prefix}table.field.additional.missing");
-    if reader.version >= DebeziumVersion::new(3, 6, 0) && reader.filled(&new).is_some() {
+    if reader.filled(&new).is_some() {
         return of_word(reader, &new);
     }
     match reader.flag(

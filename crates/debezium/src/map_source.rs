@@ -2,6 +2,7 @@
 
 use router::TableName;
 
+use crate::classify::takes_no_snapshot_by_an_old_name;
 use crate::finding::Verdict;
 use crate::keys_connector::INITIAL;
 use crate::native::{Autocreate, FirstStart, Secret, Source};
@@ -12,6 +13,7 @@ use crate::reader::{File, Reader};
 pub(crate) fn source(reader: &mut Reader) -> Source {
     connector_class(reader);
     plugin(reader);
+    skipped_operations(reader);
     let host = required(reader, "database.hostname", "the server's name");
     Source {
         host: list(&host),
@@ -24,7 +26,7 @@ pub(crate) fn source(reader: &mut Reader) -> Source {
         sslcert: reader.filled("database.sslcert").map(str::to_owned),
         sslkey: sslkey(reader),
         slot: slot(reader),
-        failover: failover(reader),
+        failover: reader.flag("slot.failover", false),
         publication: publication(reader),
         autocreate: autocreate(reader),
         publish_via_partition_root: reader.flag("publish.via.partition.root", false),
@@ -77,6 +79,25 @@ fn plugin(reader: &mut Reader) {
             "plugin.name",
             Verdict::Refused,
             "is not given, and Debezium's default is decoderbufs, whose slots cannot be read here; write pgoutput if that is what the slot has (`select plugin from pg_replication_slots`), else move over to a new slot as docs/migrate-from-debezium.md says",
+        );
+    }
+}
+
+fn skipped_operations(reader: &mut Reader) {
+    const KEY: &str = "skipped.operations";
+    let words = list(&reader.get(KEY).unwrap_or_default().to_ascii_lowercase());
+    if words.iter().any(|word| word == "c") {
+        reader.refuse(
+            KEY,
+            "skips inserts, so that Debezium publishes nothing; remove `c` from it",
+        );
+    } else if words
+        .iter()
+        .any(|word| !["u", "d", "t", "none"].contains(&word.as_str()))
+    {
+        reader.refuse(
+            KEY,
+            "has a word that is none of its own; write u, d and t with commas, or none",
         );
     }
 }
@@ -161,12 +182,6 @@ fn slot(reader: &mut Reader) -> String {
     name
 }
 
-fn failover(reader: &mut Reader) -> bool {
-    // The option came with 3.0.5; before, it has been reported as ignored.
-    reader.version >= router::connect::DebeziumVersion::new(3, 0, 5)
-        && reader.flag("slot.failover", false)
-}
-
 fn publication(reader: &mut Reader) -> String {
     let Some(name) = reader.get("publication.name").map(str::to_owned) else {
         reader.say(
@@ -215,6 +230,7 @@ fn first_start(reader: &mut Reader) -> FirstStart {
         .as_deref()
     {
         Some("no_data") => FirstStart::NoData,
+        Some(_) if takes_no_snapshot_by_an_old_name(reader) => FirstStart::NoData,
         Some(_) => FirstStart::Snapshot,
         None => {
             reader.say(
@@ -259,12 +275,9 @@ fn literal_tables(reader: &Reader) -> Vec<TableName> {
 fn literal_table(pattern: &str) -> Option<TableName> {
     let plain = pattern.replace("\\.", ".");
     let (schema, name) = plain.split_once('.')?;
-    let literal = |part: &str| {
-        !part.is_empty()
-            && part
-                .chars()
-                .all(|c| c.is_alphanumeric() || c == '_' || c == '-')
-    };
+    // Patterns do not tell capitals from small letters, and names do.
+    let plain_char = |c: char| c.is_alphanumeric() && !c.is_uppercase() || c == '_' || c == '-';
+    let literal = |part: &str| !part.is_empty() && part.chars().all(plain_char);
     (literal(schema) && literal(name)).then(|| TableName {
         schema: schema.to_owned(),
         name: name.to_owned(),
@@ -282,6 +295,7 @@ mod tests {
             ("public\\.outbox_events", Some("public.outbox_events")),
             ("public.outbox.*", None),
             ("outbox", None),
+            ("public.Outbox", None),
             ("(a|b).c", None),
             ("a.b.c", None),
         ] {

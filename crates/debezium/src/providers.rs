@@ -38,8 +38,15 @@ pub(crate) struct Resolved {
     pub(crate) text: String,
     /// Whether any reference was replaced: then the text may be a secret.
     pub(crate) replaced: bool,
-    /// References that stayed, and why.
-    pub(crate) left: Vec<String>,
+    /// References that stayed.
+    pub(crate) left: Vec<Left>,
+}
+
+/// A reference that stayed, and why.
+pub(crate) struct Left {
+    pub(crate) text: String,
+    /// Whether it names a provider. If not, it may be a part of the value that looks like a reference.
+    pub(crate) known: bool,
 }
 
 /// The providers that may be named, by their aliases.
@@ -50,6 +57,9 @@ pub(crate) struct Providers<'a> {
     /// Whether the worker said which there are.
     declared: bool,
 }
+
+/// The aliases that documentation and images use.
+const USUAL: [&str; 6] = ["file", "env", "directory", "dir", "secrets", "configmaps"];
 
 enum Provider {
     File { allowed: Vec<String> },
@@ -79,26 +89,16 @@ impl<'a> Providers<'a> {
     }
 
     fn usual(&mut self) {
-        let any = || Provider::File {
-            allowed: Vec::new(),
-        };
-        let directory = Provider::Directory {
-            allowed: Vec::new(),
-        };
-        self.named.insert("file".to_owned(), any());
-        self.named
-            .insert("env".to_owned(), Provider::Environment { allowed: None });
-        self.named.insert("directory".to_owned(), directory);
-        self.named.insert(
-            "dir".to_owned(),
-            Provider::Directory {
-                allowed: Vec::new(),
-            },
-        );
-        self.named
-            .insert("secrets".to_owned(), Provider::Kubernetes);
-        self.named
-            .insert("configmaps".to_owned(), Provider::Kubernetes);
+        for alias in USUAL {
+            let allowed = Vec::new();
+            let provider = match alias {
+                "file" => Provider::File { allowed },
+                "env" => Provider::Environment { allowed: None },
+                "directory" | "dir" => Provider::Directory { allowed },
+                _ => Provider::Kubernetes,
+            };
+            self.named.insert(alias.to_owned(), provider);
+        }
     }
 
     fn declare(&mut self, worker: &[Entry]) {
@@ -148,16 +148,22 @@ impl<'a> Providers<'a> {
                 }
                 Err(why) => {
                     let literal = format!("${{{reference}}}");
-                    resolved.left.push(format!(
-                        "`{literal}` stays as it is written, as in Connect: {why}"
-                    ));
                     resolved.text.push_str(&literal);
+                    resolved.left.push(Left {
+                        known: self.is_known(reference),
+                        text: format!("`{literal}` stays as it is written, as in Connect: {why}"),
+                    });
                 }
             }
             rest = after;
         }
         resolved.text.push_str(rest);
         resolved
+    }
+
+    fn is_known(&self, reference: &str) -> bool {
+        let alias = reference.split(':').next().unwrap_or_default();
+        self.named.contains_key(alias) || USUAL.contains(&alias)
     }
 
     fn look_up(&self, reference: &str) -> Result<String, String> {

@@ -116,8 +116,15 @@ impl Reader {
             return;
         };
         let resolved = providers.resolve(raw);
-        for why in &resolved.left {
-            self.push(origin, &entry.key, Verdict::Warned, why);
+        for left in &resolved.left {
+            // What looks like a reference may be a part of a password.
+            let text = match left.known || !is_secret(&entry.key) {
+                true => left.text.as_str(),
+                false => {
+                    "what looks like a reference in it stays as it is written, as in Connect: it names no provider"
+                }
+            };
+            self.push(origin, &entry.key, Verdict::Warned, text);
         }
         let value = Value {
             text: resolved.text,
@@ -200,6 +207,14 @@ impl Reader {
             }
             None => self.push(origin, key, verdict, text),
         }
+    }
+
+    /// Goes on as if a key were not there, after what has been said of it.
+    pub(crate) fn forget(&mut self, file: File, key: &str) {
+        match file {
+            File::Connector => self.connector.remove(key),
+            File::Worker => self.worker.remove(key),
+        };
     }
 
     /// Adds a warning, which replaces nothing.

@@ -152,6 +152,14 @@ fn values_of_the_wrong_form_are_shown() {
         &["`ja` is neither true nor false; write one of them"],
     );
     check(
+        "skipped.operations=c,u",
+        &["`c,u` skips inserts", "remove `c` from it"],
+    );
+    check(
+        "skipped.operations=insert",
+        &["`insert` has a word that is none of its own; write u, d and t"],
+    );
+    check(
         "max.batch.size=0",
         &["`0` is too small; write a whole number from 1 on"],
     );
@@ -428,9 +436,7 @@ fn old_names_are_answered_with_the_new_ones() {
 
 #[test]
 fn stores_and_logins_that_cannot_be_read_come_with_the_command() {
-    let worker = |lines: &str| {
-        format!("bootstrap.servers=k:9092\nproducer.security.protocol=SASL_SSL\n{lines}")
-    };
+    let worker = |lines: &str| format!("bootstrap.servers=k:9092\n{lines}");
     for (lines, expected) in [
         (
             "producer.ssl.truststore.location=/t.jks",
@@ -468,6 +474,10 @@ fn stores_and_logins_that_cannot_be_read_come_with_the_command() {
         (
             "producer.ssl.endpoint.identification.algorithm=ldaps",
             "write https, or nothing",
+        ),
+        (
+            "producer.security.protocol=SASL_SSL\nproducer.sasl.mechanism=PLAIN",
+            "`SASL_SSL` stands without sasl.jaas.config beside it; write it",
         ),
         (
             "offset.flush.intervl.ms=5",

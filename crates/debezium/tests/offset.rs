@@ -137,7 +137,7 @@ impl Given {
     }
 
     #[track_caller]
-    fn is_refused(self, variant: Variant, part: &str) {
+    fn refuses(self, variant: Variant, part: &str) {
         let text = plan(&self.slot, &self.offset, variant)
             .unwrap_err()
             .to_string();
@@ -235,27 +235,26 @@ fn rows_are_skipped_as_far_as_they_are_known_to_be_done() {
 }
 
 #[test]
-fn what_could_leave_a_gap_is_refused() {
+fn what_could_leave_a_gap_refuses() {
     use Variant::{AtLeastOnce, Skip};
     let open = || offset(100, 150, "INSERT");
     given("the slot leads", 120, offset(100, 110, "INSERT"))
-        .is_refused(AtLeastOnce, "may never have been published");
+        .refuses(AtLeastOnce, "may never have been published");
     given("another server", 100, offset(100, 5000, "INSERT"))
-        .is_refused(AtLeastOnce, "lies ahead of the server");
-    given("nothing stored", 100, StoredOffset::default())
-        .is_refused(AtLeastOnce, "has no position");
+        .refuses(AtLeastOnce, "lies ahead of the server");
+    given("nothing stored", 100, StoredOffset::default()).refuses(AtLeastOnce, "has no position");
     given("no number", 100, open())
         .without_transaction()
-        .is_refused(Skip, "does not name its transaction");
+        .refuses(Skip, "does not name its transaction");
     given("no number", 100, open())
         .without_transaction()
         .gives(AtLeastOnce, 100, None, 1);
     let mut snapshot = open();
     snapshot.snapshot_open = true;
-    given("a snapshot", 100, snapshot).is_refused(AtLeastOnce, "the middle of a snapshot");
+    given("a snapshot", 100, snapshot).refuses(AtLeastOnce, "the middle of a snapshot");
     let mut incremental = open();
     incremental.incremental_snapshot_open = true;
-    given("an incremental snapshot", 100, incremental).is_refused(Skip, "incremental snapshot");
+    given("an incremental snapshot", 100, incremental).refuses(Skip, "incremental snapshot");
 }
 
 #[test]
