@@ -139,7 +139,7 @@ impl Resolver<'_> {
             "uuid" => debezium("io.debezium.data.Uuid"),
             "xml" => debezium("io.debezium.data.Xml"),
             "ltree" => debezium("io.debezium.data.Ltree"),
-            "tsvector" => debezium("io.debezium.data.TsVector"),
+            "tsvector" => debezium("io.debezium.data.Tsvector"),
             "bool" => plain(Conversion::Boolean, Kind::Boolean),
             "int2" => plain(Conversion::Integer, Kind::Int16),
             "int4" => plain(Conversion::Integer, Kind::Int32),
@@ -166,7 +166,14 @@ impl Resolver<'_> {
             "bit" | "varbit" => Some(bits(name, modifier)),
             "hstore" => Some(self.hstore()),
             "point" => Some(point()),
-            "geometry" => Some(geometry("io.debezium.data.geometry.Geometry", "Geometry")),
+            // Optional even where the column is not: its builder says so.
+            "geometry" => {
+                let of = geometry("io.debezium.data.geometry.Geometry", "Geometry");
+                Some(ColumnType {
+                    schema: of.schema.optional(),
+                    ..of
+                })
+            }
             "geography" => Some(geometry("io.debezium.data.geometry.Geography", "Geography")),
             "vector" => Some(vector(
                 Conversion::Vector,
@@ -256,11 +263,7 @@ impl Resolver<'_> {
 
     fn date(&self) -> ColumnType {
         let (form, kind, name) = match self.modes.time_precision_mode {
-            TimeMode::Connect => (
-                DateForm::Connect,
-                Kind::Int32,
-                "org.apache.kafka.connect.data.Date",
-            ),
+            TimeMode::Connect => (DateForm::Connect, Kind::Int32, CONNECT_DATE),
             TimeMode::Isostring => (DateForm::Iso, Kind::String, "io.debezium.time.IsoDate"),
             _ => (DateForm::Days, Kind::Int32, "io.debezium.time.Date"),
         };
@@ -332,6 +335,7 @@ impl Resolver<'_> {
     }
 }
 
+pub(crate) const CONNECT_DATE: &str = "org.apache.kafka.connect.data.Date";
 pub(crate) const TIMESTAMP: &str = "io.debezium.time.Timestamp";
 pub(crate) const MICRO_TIMESTAMP: &str = "io.debezium.time.MicroTimestamp";
 pub(crate) const NANO_TIMESTAMP: &str = "io.debezium.time.NanoTimestamp";
@@ -443,6 +447,7 @@ fn sparse_vector() -> ColumnType {
     ];
     ColumnType {
         conversion: Conversion::SparseVector,
-        schema: Schema::named(Kind::Struct(fields), "io.debezium.data.SparseDoubleVector"),
+        schema: Schema::named(Kind::Struct(fields), "io.debezium.data.SparseDoubleVector")
+            .doc("Sparse double vector"),
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::column_type::{ColumnType, Conversion, DateForm, NumericScale, TimeForm};
 use super::connect_value::{Value, hash_map_order};
-use super::convert_json::write_json_string;
+use super::convert_json::write_json_characters;
 use super::java_number::{BigDecimal, JavaDouble};
 use super::output::{Output as _, write_base64};
 use super::postgres_interval::Interval;
@@ -303,10 +303,10 @@ fn read_hstore(mode: HstoreMode, text: &str) -> Option<Value<'static>> {
         if index > 0 {
             json.push(',');
         }
-        write_json_string(key, &mut json);
+        write_json_characters(key, &mut json);
         json.push(':');
         match value {
-            Some(value) => write_json_string(value, &mut json),
+            Some(value) => write_json_characters(value, &mut json),
             None => json.push_str("null"),
         }
     }

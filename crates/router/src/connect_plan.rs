@@ -87,7 +87,7 @@ fn planned(
     let column = relation.columns.get(index)?;
     let mut of = column_type(column.type_oid, column.type_modifier, catalog, modes)?;
     let about = known.and_then(|known| known.get(&column.name));
-    of.schema.optional = !about.is_some_and(|about| about.not_null);
+    of.schema.optional |= !about.is_some_and(|about| about.not_null);
     of.schema.default = about
         .and_then(|about| about.default_expression.as_deref())
         .and_then(|expression| {

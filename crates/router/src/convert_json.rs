@@ -1,5 +1,6 @@
 //! Stage 5 of 9, `JsonConverter`: values as JSON, with or without their schemas.
 
+use super::column_type::CONNECT_DATE;
 use super::connect_schema::{Kind, Schema};
 use super::connect_value::Value;
 use super::java_number::{JavaDouble, JavaFloat};
@@ -48,7 +49,12 @@ pub(crate) fn write_value(
         },
         Value::Boolean(true) => out.text("true"),
         Value::Boolean(false) => out.text("false"),
-        Value::Integer(number) | Value::Date(number) => out.display(number),
+        Value::Integer(number) => out.display(number),
+        Value::Date(unix_ms) => {
+            let is_day = schema.is_some_and(|schema| schema.is_named(CONNECT_DATE));
+            let unit_ms = if is_day { 86_400_000 } else { 1 };
+            out.display(unix_ms.div_euclid(unit_ms));
+        }
         Value::Float(number) => write_float(number.is_finite(), JavaFloat(*number), out),
         Value::Double(number) => write_float(number.is_finite(), JavaDouble(*number), out),
         Value::Decimal(number) => match config.decimal_format {
@@ -153,33 +159,51 @@ fn write_struct(
     Ok(())
 }
 
-/// As Jackson writes a string: quote, backslash and control characters are escaped, nothing else.
+/// As Jackson writes a string to bytes: quote, backslash and control characters are escaped, and what UTF-16 has no
+/// single unit for is written as the escapes of its two halves.
 pub(crate) fn write_json_string(text: &str, out: &mut impl Output) {
+    write_quoted(text, true, out);
+}
+
+/// As Jackson writes a string to characters, where those halves need no escape.
+pub(crate) fn write_json_characters(text: &str, out: &mut impl Output) {
+    write_quoted(text, false, out);
+}
+
+fn write_quoted(text: &str, escapes_halves: bool, out: &mut impl Output) {
     out.text("\"");
     let mut rest = text;
-    while let Some(at) = rest.bytes().position(needs_escape) {
+    while let Some(at) = rest
+        .bytes()
+        .position(|byte| needs_escape(byte, escapes_halves))
+    {
         let (plain, from) = rest.split_at(at);
         out.text(plain);
-        // What needs an escape is one byte of ASCII.
-        let (escaped, behind) = from.split_at(1);
-        match escaped.as_bytes().first().copied().unwrap_or_default() {
-            b'"' => out.text("\\\""),
-            b'\\' => out.text("\\\\"),
-            b'\n' => out.text("\\n"),
-            b'\r' => out.text("\\r"),
-            b'\t' => out.text("\\t"),
-            8 => out.text("\\b"),
-            12 => out.text("\\f"),
-            other => out.display(format_args!("\\u{other:04X}")),
+        let escaped = from.chars().next().unwrap_or_default();
+        match escaped {
+            '"' => out.text("\\\""),
+            '\\' => out.text("\\\\"),
+            '\n' => out.text("\\n"),
+            '\r' => out.text("\\r"),
+            '\t' => out.text("\\t"),
+            '\u{8}' => out.text("\\b"),
+            '\u{c}' => out.text("\\f"),
+            other => {
+                let mut halves = [0; 2];
+                for half in other.encode_utf16(&mut halves) {
+                    out.display(format_args!("\\u{half:04X}"));
+                }
+            }
         }
-        rest = behind;
+        rest = from.get(escaped.len_utf8()..).unwrap_or_default();
     }
     out.text(rest);
     out.text("\"");
 }
 
-fn needs_escape(byte: u8) -> bool {
-    byte < b' ' || byte == b'"' || byte == b'\\'
+/// Four bytes of UTF-8, which begin with such a byte, are two units of UTF-16.
+fn needs_escape(byte: u8, escapes_halves: bool) -> bool {
+    byte < b' ' || byte == b'"' || byte == b'\\' || (escapes_halves && byte >= 0xF0)
 }
 
 #[cfg(test)]
@@ -203,10 +227,10 @@ mod tests {
 
     #[test]
     fn strings_are_escaped_as_jackson_does() {
-        let text = Value::text("a\"\\\n\r\t\u{8}\u{c}\u{1}\u{1f}\u{7f}/é\u{2028}");
+        let text = Value::text("a\"\\\n\r\t\u{8}\u{c}\u{1}\u{1f}\u{7f}/é\u{2028}😀");
         assert_eq!(
             written(None, &text, &plain()),
-            "\"a\\\"\\\\\\n\\r\\t\\b\\f\\u0001\\u001F\u{7f}/é\u{2028}\""
+            "\"a\\\"\\\\\\n\\r\\t\\b\\f\\u0001\\u001F\u{7f}/é\u{2028}\\uD83D\\uDE00\""
         );
     }
 

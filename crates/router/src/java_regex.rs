@@ -69,6 +69,17 @@ impl JavaRegex {
             })
         };
         let find = compile(&format!("{flags}{translated}"))?;
+        for name in find.capture_names().flatten() {
+            let is_legal = name.starts_with(|c: char| c.is_ascii_alphabetic())
+                && name.chars().all(|c| c.is_ascii_alphanumeric());
+            if !is_legal {
+                return Err(PatternProblem::Syntax {
+                    message: format!(
+                        "{name:?} cannot be a group's name: a letter, then letters and digits"
+                    ),
+                });
+            }
+        }
         let group_names = find
             .capture_names()
             .map(|name| name.map(str::to_owned))
@@ -212,6 +223,11 @@ impl<'p> Translator<'p> {
                     self.out.push(']');
                 }
                 _ if self.class_depth > 0 => self.in_class(character),
+                '{' if !self.rest().starts_with(|c: char| c.is_ascii_digit()) => {
+                    return Err(PatternProblem::Syntax {
+                        message: format!("a brace without a number at byte {}", self.at - 1),
+                    });
+                }
                 '.' if self.dot_all.last() == Some(&true) => self.out.push_str("(?s:.)"),
                 '.' => self.out.push_str(NO_LINE_TERMINATOR),
                 '(' => self.open_group()?,
@@ -517,6 +533,8 @@ mod tests {
             ("(", "regular expression"),
             ("a)", "regular expression"),
             ("*", "regular expression"),
+            ("(?<a_b>x)", "a_b"),
+            ("x{,3}", "brace"),
         ] {
             let error = JavaRegex::new(pattern).unwrap_err().to_string();
             assert!(error.contains(names), "{pattern}: {error}");

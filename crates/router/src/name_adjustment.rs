@@ -6,59 +6,77 @@ use super::NameAdjustment;
 
 /// A field's name under a mode.
 pub(crate) fn adjusted(name: &str, mode: NameAdjustment) -> Cow<'_, str> {
-    let is_legal = |(at, c): (usize, char)| {
-        c == '_' || c.is_ascii_alphabetic() || (at > 0 && c.is_ascii_digit())
+    adjust(name, mode, false)
+}
+
+/// A schema's full name under a mode: dots are part of it.
+pub(crate) fn adjusted_full_name(name: &str, mode: NameAdjustment) -> Cow<'_, str> {
+    adjust(name, mode, true)
+}
+
+fn adjust(name: &str, mode: NameAdjustment, has_dots: bool) -> Cow<'_, str> {
+    let is_unicode = mode == NameAdjustment::AvroUnicode;
+    let is_legal = |(at, c): (usize, char)| match c {
+        // The escape's own character.
+        '_' => !is_unicode,
+        '.' => has_dots && at > 0,
+        _ => c.is_ascii_alphabetic() || (at > 0 && c.is_ascii_digit()),
     };
     if mode == NameAdjustment::None || name.char_indices().all(is_legal) {
         return Cow::Borrowed(name);
     }
     let mut legal = String::with_capacity(name.len() + 8);
     for (at, c) in name.char_indices() {
-        if is_legal((at, c)) && !(mode == NameAdjustment::AvroUnicode && c == '_') {
+        if is_legal((at, c)) {
             legal.push(c);
-            continue;
-        }
-        match mode {
-            NameAdjustment::AvroUnicode => {
-                let mut units = [0; 2];
-                for unit in c.encode_utf16(&mut units) {
-                    legal.push_str(&format!("_u{unit:04x}"));
-                }
+        } else if is_unicode {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                legal.push_str(&format!("_u{unit:04x}"));
             }
-            _ if at == 0 && c.is_ascii_digit() => {
-                legal.push('_');
-                legal.push(c);
-            }
-            _ => legal.push('_'),
+        } else {
+            legal.push('_');
+            // A digit in front is kept behind its underscore.
+            legal.extend(c.is_ascii_digit().then_some(c));
         }
     }
     Cow::Owned(legal)
-}
-
-/// A schema's full name under a mode: each part between dots by itself.
-pub(crate) fn adjusted_full_name(name: &str, mode: NameAdjustment) -> Cow<'_, str> {
-    if mode == NameAdjustment::None {
-        return Cow::Borrowed(name);
-    }
-    let parts: Vec<_> = name.split('.').map(|part| adjusted(part, mode)).collect();
-    Cow::Owned(parts.join("."))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// As `SchemaNameAdjuster` of Debezium 3.6.1 does it.
     #[test]
     fn names_are_made_legal() {
-        let check = |name, mode, expected: &str| assert_eq!(adjusted(name, mode), expected);
-        check("a-b", NameAdjustment::None, "a-b");
-        check("a-b", NameAdjustment::Avro, "a_b");
-        check("1a", NameAdjustment::Avro, "_1a");
-        check("a-b", NameAdjustment::AvroUnicode, "a_u002db");
-        check("ok_1", NameAdjustment::Avro, "ok_1");
-        assert_eq!(
-            adjusted_full_name("my-srv.public", NameAdjustment::Avro),
-            "my_srv.public"
-        );
+        for (name, full_avro, full_unicode, field_avro, field_unicode) in [
+            ("1t.x", "_1t.x", "_u0031t.x", "_1t_x", "_u0031t_u002ex"),
+            ("é", "_", "_u00e9", "_", "_u00e9"),
+            (
+                "a.é-b",
+                "a.__b",
+                "a._u00e9_u002db",
+                "a___b",
+                "a_u002e_u00e9_u002db",
+            ),
+            ("_a", "_a", "_u005fa", "_a", "_u005fa"),
+            (
+                "my-srv.public.1t",
+                "my_srv.public.1t",
+                "my_u002dsrv.public.1t",
+                "my_srv_public_1t",
+                "my_u002dsrv_u002epublic_u002e1t",
+            ),
+        ] {
+            assert_eq!(adjusted_full_name(name, NameAdjustment::Avro), full_avro);
+            assert_eq!(
+                adjusted_full_name(name, NameAdjustment::AvroUnicode),
+                full_unicode
+            );
+            assert_eq!(adjusted(name, NameAdjustment::Avro), field_avro);
+            assert_eq!(adjusted(name, NameAdjustment::AvroUnicode), field_unicode);
+            assert_eq!(adjusted(name, NameAdjustment::None), name);
+        }
     }
 }

@@ -1,5 +1,9 @@
 //! A row under a Connect configuration's defaults costs no allocation once the buffers have their size.
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail like tests"
+)]
 
 use allocation_counter::measure;
 use pgoutput::Value;
