@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::checker::{Repeats, check};
 use e2e::fixture::{Fixture, SOON};
 use e2e::servers::Servers;
+use e2e::wait;
 use e2e::writer::Load;
 use xtask::postgres::StopMode;
 use xtask::process::Signal;
@@ -217,9 +218,12 @@ async fn b27_a_second_signal_ends_at_once() -> Result<()> {
     fixture.servers.kafka.pause_node(e2e::servers::NODE)?;
     fixture.insert(&client, 2).await?;
     let slot = fixture.watch_slot().await?;
-    // The row has been read once the stream has been told to go on behind it.
+    wait::until_true("the event to be in flight", SOON, async || {
+        Ok(connector.metric("posthaste_events_in_flight").await? > 0.5)
+    })
+    .await?;
     connector.signal(Signal::TERM)?;
-    connector.prints(&["SIGTERM"], SOON).await.ok();
+    connector.prints(&["SIGTERM"], SOON).await?;
     connector.signal(Signal::TERM)?;
     let told = Instant::now();
     let code = connector.exit_code(Duration::from_secs(5)).await?;
@@ -267,5 +271,43 @@ async fn b28_a_fast_shutdown_of_the_server_is_not_held_up() -> Result<()> {
         connector.ready().await?;
     }
     ensure!(consumer.read_to_end().await?.len() == 1);
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b28_an_event_in_flight_is_not_confirmed_to_please_a_shutdown() -> Result<()> {
+    let fixture = Fixture::on(Servers::all_fragile().await?, "b28_unacked").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let config = fixture.config().with_text("kafka.drain_timeout", "1s");
+    let connector = fixture.start_with(&config).await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    let (postgres, kafka) = (&fixture.servers.postgres, &fixture.servers.kafka);
+    tokio::task::block_in_place(|| kafka.stop_node(e2e::servers::NODE))?;
+    fixture.insert(&client, 2).await?;
+    wait::until_true("the event to be in flight", SOON, async || {
+        Ok(connector.metric("posthaste_events_in_flight").await? > 0.5)
+    })
+    .await?;
+    drop(client);
+    let server = std::sync::Arc::clone(postgres);
+    let stopping = tokio::task::spawn_blocking(move || server.stop(StopMode::Fast));
+    // As documented, the server waits: ending our connection or confirming the event would both be wrong.
+    let waits = wait::throughout("the server waits", Duration::from_secs(3), async || {
+        Ok(!stopping.is_finished())
+    })
+    .await;
+    connector.signal(Signal::TERM)?;
+    let code = connector.exit_code(Duration::from_secs(10)).await;
+    let stopped = stopping.await;
+    tokio::task::block_in_place(|| kafka.start_node(e2e::servers::NODE))?;
+    tokio::task::block_in_place(|| postgres.start_again())?;
+    waits?;
+    stopped??;
+    ensure!(code? == 4, "{}", connector.log());
+    let connector = fixture.start().await?;
+    consumer.wait_for_records(2, SOON).await?;
     connector.stop().await
 }

@@ -8,7 +8,7 @@ use e2e::connector::Connector;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
 use e2e::servers::{NODE, Servers};
 use e2e::wait;
-use xtask::postgres::PostgresOptions;
+use xtask::postgres::{PostgresOptions, StopMode};
 use xtask::process::Signal;
 
 /// B31: within five seconds; the machine that runs all tests at once gets a little more.
@@ -384,11 +384,11 @@ async fn fail_fast_ends_on_what_would_be_retried() -> Result<()> {
     let port = xtask::scratch::free_port()?;
     let url = format!("postgres://{}:{PASSWORD}@127.0.0.1:{port}/x", fixture.role);
     let config = fixture.config().with_text("source.url", &url);
-    let connector = Connector::start_with(&config, &["--fail-fast"], &[])?;
-    let code = connector.exit_code(REFUSED_WITHIN).await?;
-    ensure!(code == 3, "exit code {code}");
-    ensure!(!connector.messages_with(&["PH0201: "]).is_empty());
-    Ok(())
+    refuses_fast(&config, "PH0201").await?;
+    let dead = fixture
+        .config()
+        .with_text("kafka.brokers", &format!("127.0.0.1:{port}"));
+    refuses_fast(&dead, "PH0601").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -399,7 +399,7 @@ async fn a_server_that_starts_later_is_found() -> Result<()> {
     fixture.insert(&client, 1).await?;
     drop(client);
     let postgres = &fixture.servers.postgres;
-    tokio::task::block_in_place(|| postgres.stop(xtask::postgres::StopMode::Fast))?;
+    tokio::task::block_in_place(|| postgres.stop(StopMode::Fast))?;
     let connector = Connector::start(&fixture.config())?;
     let waiting = connector.prints(&["PH0201"], SOON).await;
     tokio::task::block_in_place(|| postgres.start_again())?;
@@ -431,6 +431,110 @@ async fn brokers_that_start_later_are_found_and_readiness_waits_for_them() -> Re
     connector.ready().await?;
     consumer.wait_for_records(1, SOON).await?;
     connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b24_a_a_publication_younger_than_the_slot_stops_with_the_position() -> Result<()> {
+    let fixture = Fixture::new("b24_a").await?;
+    fixture
+        .sql(&format!("DROP PUBLICATION {}", fixture.publication))
+        .await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    let slot = fixture.watch_slot().await?;
+    let behind = slot.wal_position().await?;
+    fixture
+        .sql(&format!(
+            "CREATE PUBLICATION {} FOR TABLE outbox WITH (publish = 'insert')",
+            fixture.publication
+        ))
+        .await?;
+    fixture.insert(&client, 2).await?;
+    younger_publication_is_told(&fixture, &Connector::start(&fixture.config())?).await?;
+    ensure!(
+        slot.confirmed().await? < behind,
+        "it went past what it could not read"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b24_b_a_publication_dropped_while_streaming_stops_with_the_position() -> Result<()> {
+    let fixture = Fixture::new("b24_b").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    let slot = fixture.watch_slot().await?;
+    slot.catches_up(SOON).await?;
+    fixture
+        .sql(&format!("DROP PUBLICATION {}", fixture.publication))
+        .await?;
+    fixture.insert(&client, 3).await?;
+    let behind = slot.wal_position().await?;
+    fixture
+        .sql(&format!(
+            "CREATE PUBLICATION {} FOR TABLE outbox WITH (publish = 'insert')",
+            fixture.publication
+        ))
+        .await?;
+    fixture.insert(&client, 4).await?;
+    younger_publication_is_told(&fixture, &connector).await?;
+    ensure!(
+        slot.confirmed().await? < behind,
+        "it went past what it could not read"
+    );
+    // The same at the next start: old WAL is read with the catalogs of its time.
+    younger_publication_is_told(&fixture, &Connector::start(&fixture.config())?).await
+}
+
+/// It ends, and says that the publication is missing where the slot reads, though it exists now.
+async fn younger_publication_is_told(fixture: &Fixture, connector: &Connector) -> Result<()> {
+    let code = connector.exit_code(SOON).await?;
+    ensure!(code == 3, "exit code {code}: {}", connector.log());
+    let told = connector.messages_with(&[
+        &fixture.publication,
+        "it may exist now",
+        "recreate the slot",
+    ]);
+    ensure!(told.len() == 1, "{}", connector.log());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b31_j_a_standby_is_waited_for_until_it_is_promoted() -> Result<()> {
+    let servers = Servers::with_own_postgres(PostgresOptions::default())?;
+    let fixture = Fixture::on(servers, "b31_j").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let postgres = &fixture.servers.postgres;
+    tokio::task::block_in_place(|| {
+        postgres.stop(StopMode::Fast)?;
+        std::fs::write(postgres.data_dir().join("standby.signal"), "")?;
+        postgres.start_again()
+    })?;
+    let connector = Connector::start(&fixture.config())?;
+    connector.prints(&["PH0318"], SOON).await?;
+    ensure!(!connector.is_ready().await);
+    refuses_fast(&fixture.config(), "PH0318").await?;
+    postgres.psql("postgres", "SELECT pg_promote()")?;
+    connector.ready().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    connector.stop().await
+}
+
+/// With `--fail-fast`, what would be waited for ends the process.
+async fn refuses_fast(config: &Config, code: &str) -> Result<()> {
+    let connector = Connector::start_with(config, &["--fail-fast"], &[])?;
+    let found = connector.exit_code(REFUSED_WITHIN).await?;
+    ensure!(
+        found == 3 && connector.messages_with(&[&format!("{code}: ")]).len() == 1,
+        "exit code {found}: {}",
+        connector.log()
+    );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

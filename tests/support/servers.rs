@@ -68,6 +68,18 @@ impl Servers {
         })
     }
 
+    /// Both to restart and to stop, for one test at a time.
+    ///
+    /// # Errors
+    /// A server does not start.
+    pub async fn all_fragile() -> Result<Self> {
+        let mut servers = Self::with_fragile_kafka().await?;
+        let mut others = Self::with_fragile_postgres().await?;
+        servers.postgres = others.postgres;
+        servers.turns.append(&mut others.turns);
+        Ok(servers)
+    }
+
     /// A PostgreSQL of this test's own, for settings that need a start.
     ///
     /// # Errors
