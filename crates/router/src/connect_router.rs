@@ -1,26 +1,22 @@
 //! Stage 5 of 9, the Connect router: rows and logical messages become the records that Debezium would make.
 
-use pgoutput::{Lsn, PgTimestamp, Relation, Row, TransactionId};
+use pgoutput::{Relation, Row};
 
 use super::builtin_type::{array_element, builtin_name};
 use super::catalog::{Catalog, CatalogType, CatalogTypeKind};
 use super::connect_plan::ConnectPlan;
-use super::connect_value::Value;
 use super::converter::Refusal;
-use super::event_columns::{ConnectFault, MessageColumns, RowColumns};
+use super::event_columns::{ConnectFault, RowColumns};
 use super::event_mapping::{ColumnSlot, EventMapping};
 use super::event_router::{Event, EventRouter, Scratch, too_complex};
-use super::expand_json::{Expanded, Expander};
 use super::header_plan::HeaderList;
-use super::java_regex::{JavaRegex, PatternProblem};
+use super::logical_message::{LogicalMessage, Messages, decoded, message_position};
+use super::table_filter::CompiledFilter;
 use super::transforms::{Entry, Origin, Transforms};
-use super::{
-    BinaryMode, ConnectConfig, EmptyArrayBehavior, NullBehavior, TableFilter, Transform, TypeModes,
-};
+use super::{ConnectConfig, TypeModes};
 use crate::error::{ConnectConfigError, RouteError, RowPosition, cut};
 use crate::record::RecordBuffer;
 use crate::route::{EVENT_ID_BYTES_MAX, column_list, shown_topic};
-use crate::table::TableName;
 
 /// Turns rows of captured tables, and logical messages, into the records that a Debezium connector would make of them.
 ///
@@ -60,19 +56,6 @@ pub enum DropReason {
     Filtered,
     /// It does not reach the Event Router. Debezium publishes the whole change then, to the table's own topic.
     NotRouted,
-}
-
-/// A logical message, as the stream has it.
-#[derive(Debug, Clone, Copy)]
-pub struct LogicalMessage<'a> {
-    /// The transaction it belongs to; `None` when it stands for itself.
-    pub transaction: Option<TransactionId>,
-    /// Where it is in the log.
-    pub lsn: Lsn,
-    /// Names its purpose.
-    pub prefix: &'a str,
-    /// Its bytes.
-    pub content: &'a [u8],
 }
 
 impl ConnectRouter {
@@ -393,31 +376,6 @@ impl ConnectRouter {
     }
 }
 
-/// `DecodeLogicalDecodingMessageContent`: the content's JSON as the columns of an insert.
-fn decoded<'a>(
-    messages: Option<&Messages>,
-    names: &'a [String],
-    content: &'a [u8],
-) -> Result<MessageColumns<'a>, ConnectFault> {
-    let text = std::str::from_utf8(content).map_err(|_| ConnectFault::Message("is no UTF-8"))?;
-    let expander = messages.map(|messages| messages.expander);
-    let expander = expander.ok_or(ConnectFault::Message("is of no prefix that is taken"))?;
-    match expander.expand("", text) {
-        Expanded::Struct(mut schema, Value::Struct(values)) => {
-            schema.name = None;
-            Ok(MessageColumns {
-                names,
-                schema,
-                values,
-            })
-        }
-        Expanded::Unchanged => Err(ConnectFault::Message("is no JSON object")),
-        _ => Err(ConnectFault::Message(
-            "is JSON whose values have no common type, so that no columns can be made of it",
-        )),
-    }
-}
-
 fn plan(plans: &[ConnectPlan], relation_id: u32) -> Option<&ConnectPlan> {
     let at = plans.binary_search_by_key(&relation_id, |plan| plan.relation.id);
     plans.get(at.ok()?)
@@ -426,24 +384,6 @@ fn plan(plans: &[ConnectPlan], relation_id: u32) -> Option<&ConnectPlan> {
 fn shown_id(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     cut(&text, EVENT_ID_BYTES_MAX).to_owned()
-}
-
-/// A message is of no table: its prefix stands in the table's place.
-fn message_position(message: LogicalMessage<'_>) -> RowPosition {
-    RowPosition {
-        table: TableName {
-            schema: "pg_logical_emit_message".to_owned(),
-            name: cut(message.prefix, EVENT_ID_BYTES_MAX).to_owned(),
-        },
-        lsn: message.lsn,
-        transaction: message.transaction.unwrap_or(TransactionId {
-            final_lsn: message.lsn,
-            commit_time: PgTimestamp::new(0),
-            xid: 0,
-        }),
-        insert_index: 0,
-        event_id: None,
-    }
 }
 
 fn refusal(why: Refusal) -> String {
@@ -457,133 +397,5 @@ fn refusal(why: Refusal) -> String {
             "the binary data converter has no delegate for what is not bytes, and this is of the type {type_name}"
         ),
         Refusal::Unfit => "it does not fit the schema of its column".to_owned(),
-    }
-}
-
-/// The lists of tables, compiled.
-#[derive(Debug)]
-struct CompiledFilter {
-    names: Vec<TableName>,
-    include: Vec<JavaRegex>,
-    exclude: Vec<JavaRegex>,
-    schema_include: Vec<JavaRegex>,
-    schema_exclude: Vec<JavaRegex>,
-}
-
-impl CompiledFilter {
-    fn new(filter: &TableFilter) -> Result<Self, ConnectConfigError> {
-        Ok(Self {
-            names: filter.names.clone(),
-            include: compiled_list(
-                "tables.include",
-                &filter.include,
-                JavaRegex::case_insensitive,
-            )?,
-            exclude: compiled_list(
-                "tables.exclude",
-                &filter.exclude,
-                JavaRegex::case_insensitive,
-            )?,
-            schema_include: compiled_list(
-                "tables.schema_include",
-                &filter.schema_include,
-                JavaRegex::case_insensitive,
-            )?,
-            schema_exclude: compiled_list(
-                "tables.schema_exclude",
-                &filter.schema_exclude,
-                JavaRegex::case_insensitive,
-            )?,
-        })
-    }
-
-    /// A pattern that gives up matches nothing.
-    fn captures(&self, schema: &str, table: &str) -> bool {
-        if !self.names.is_empty() {
-            return self
-                .names
-                .iter()
-                .any(|name| name.schema == schema && name.name == table);
-        }
-        if matches!(schema, "pg_catalog" | "information_schema") {
-            return false;
-        }
-        let full_name = format!("{schema}.{table}");
-        passes(&self.schema_include, &self.schema_exclude, schema)
-            && passes(&self.include, &self.exclude, &full_name)
-    }
-}
-
-fn passes(include: &[JavaRegex], exclude: &[JavaRegex], text: &str) -> bool {
-    let matches = |pattern: &JavaRegex| pattern.matches(text).unwrap_or(false);
-    (include.is_empty() || include.iter().any(matches)) && !exclude.iter().any(matches)
-}
-
-fn compiled_list(
-    key: &str,
-    patterns: &[String],
-    compile: impl Fn(&str) -> Result<JavaRegex, PatternProblem>,
-) -> Result<Vec<JavaRegex>, ConnectConfigError> {
-    let compiled = |pattern: &String| {
-        compile(pattern.trim()).map_err(|why| ConnectConfigError::Pattern {
-            key: key.to_owned(),
-            pattern: pattern.clone(),
-            why,
-        })
-    };
-    patterns.iter().map(compiled).collect()
-}
-
-/// Which messages are taken, and how they are decoded.
-#[derive(Debug)]
-struct Messages {
-    include: Vec<JavaRegex>,
-    exclude: Vec<JavaRegex>,
-    expander: Expander,
-}
-
-impl Messages {
-    fn new(config: &ConnectConfig) -> Result<Option<Self>, ConnectConfigError> {
-        let Some(messages) = &config.messages else {
-            return Ok(None);
-        };
-        let includes_null = config
-            .transforms
-            .iter()
-            .find_map(|transform| match transform.apply {
-                Transform::DecodeLogicalMessage {
-                    fields_null_include,
-                } => Some(fields_null_include),
-                _ => None,
-            });
-        if includes_null.is_some() && config.types.binary_handling_mode != BinaryMode::Bytes {
-            return Err(ConnectConfigError::Transforms {
-                why: "decoding logical messages needs binary_handling_mode bytes",
-            });
-        }
-        Ok(Some(Self {
-            include: compiled_list(
-                "messages.prefix_include",
-                &messages.prefix_include,
-                JavaRegex::new,
-            )?,
-            exclude: compiled_list(
-                "messages.prefix_exclude",
-                &messages.prefix_exclude,
-                JavaRegex::new,
-            )?,
-            expander: Expander {
-                nulls: match includes_null {
-                    Some(true) => NullBehavior::OptionalBytes,
-                    _ => NullBehavior::Ignore,
-                },
-                empty_arrays: EmptyArrayBehavior::Ignore,
-                names: config.types.field_name_adjustment_mode,
-            },
-        }))
-    }
-
-    fn takes(&self, prefix: &str) -> bool {
-        passes(&self.include, &self.exclude, prefix)
     }
 }

@@ -34,6 +34,9 @@
 //! partitions by `timestamps.json` and `partitions.json`, changing tables by `schema_changes.json`, rows that no
 //! INSERT has by `unsupported.json`.
 //!
+//! That is the native form. Where a Debezium connector is to be replaced without anybody noticing, a
+//! [`ConnectRouter`](connect::ConnectRouter) makes the records that it would make: see [`connect`].
+//!
 //! # Example
 //!
 //! ```
