@@ -1,10 +1,10 @@
 //! What a configuration says that is legal and hardly meant: above all, predicates that never hold.
 
 use regex::Regex;
-use router::TableName;
 use router::connect::{
-    ConnectConfig, ConverterConfig, PredicateConfig, Transform, TransformConfig,
+    ConnectConfig, ConnectRouter, ConverterConfig, PredicateConfig, Transform, TransformConfig,
 };
+use router::{ConnectConfigError, TableName};
 
 use crate::map_connect::has_envelope;
 use crate::native::NativeConfig;
@@ -21,6 +21,32 @@ pub(crate) fn lint(reader: &mut Reader, native: &mut NativeConfig) {
     {
         reader.warn("table.include.list", "is not given, so all tables of the publication are captured, and each row of each of them has to be an outbox row; name the outbox table, so that others cannot stop the stream");
     }
+}
+
+/// The router has the last word on patterns, replacements and the order of transforms: it knows Java's dialect.
+pub(crate) fn refused_by_router(reader: &mut Reader, connect: &ConnectConfig) {
+    let Err(error) = ConnectRouter::new(connect.clone(), "") else {
+        return;
+    };
+    let (written, why) = match &error {
+        ConnectConfigError::Pattern { pattern, why, .. } => (pattern, why.to_string()),
+        ConnectConfigError::Replacement {
+            replacement, why, ..
+        } => (replacement, why.to_string()),
+        ConnectConfigError::Name { name, .. } => (name, error.to_string()),
+        ConnectConfigError::Literal { literal } => (literal, error.to_string()),
+        _ => {
+            let text = format!("cannot be followed: {error}; change the transforms accordingly");
+            return reader.refuse("transforms", text);
+        }
+    };
+    let key = reader
+        .key_of_value(written)
+        .unwrap_or_else(|| "transforms".to_owned());
+    let text = format!(
+        "cannot be followed: {why}; write it in another way, or keep Debezium for this outbox"
+    );
+    reader.refuse(&key, text);
 }
 
 /// A predicate is asked about the topic *before* the Event Router.

@@ -7,7 +7,7 @@ use crate::entry::{Document, Entry};
 use crate::error::ReadError;
 use crate::finding::{DefaultUsed, Finding, Verdict};
 use crate::format::Format;
-use crate::lint::lint;
+use crate::lint::{lint, refused_by_router};
 use crate::map_connect::connect;
 use crate::map_kafka::kafka;
 use crate::map_source::source;
@@ -148,5 +148,8 @@ fn native(reader: &mut Reader, document: &Document, brokers: Option<&str>) -> Na
         kafka: kafka(reader, brokers),
     };
     lint(reader, &mut native);
+    if !reader.any_refused() {
+        refused_by_router(reader, &native.connect);
+    }
     native
 }

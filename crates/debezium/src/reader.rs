@@ -209,6 +209,20 @@ impl Reader {
         }
     }
 
+    /// The connector's key in whose value this text stands: as a whole, else as a part.
+    pub(crate) fn key_of_value(&self, text: &str) -> Option<String> {
+        let whole = self
+            .connector
+            .iter()
+            .find(|(_, value)| value.text.trim() == text);
+        let part = || {
+            self.connector
+                .iter()
+                .find(|(_, value)| value.text.contains(text))
+        };
+        whole.or_else(part).map(|(key, _)| key.clone())
+    }
+
     /// Goes on as if a key were not there, after what has been said of it.
     pub(crate) fn forget(&mut self, file: File, key: &str) {
         match file {

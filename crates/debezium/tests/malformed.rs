@@ -354,6 +354,26 @@ fn patterns_that_cannot_work_are_told() {
 }
 
 #[test]
+fn the_router_has_the_last_word() {
+    check(
+        "transforms.outbox.route.topic.replacement=x.$7",
+        &[
+            "transforms.outbox.route.topic.replacement",
+            "`x.$7` cannot be followed",
+            "has only 1",
+        ],
+    );
+    check(
+        "transforms.outbox.route.topic.regex=(?<routedByValue>\\\\p{javaLowerCase}*)",
+        &["transforms.outbox.route.topic.regex", "is not supported"],
+    );
+    check(
+        "table.include.list=public.outbox,public.\\\\p{javaLowerCase}+",
+        &["table.include.list", "is not supported"],
+    );
+}
+
+#[test]
 fn placements_that_are_none_are_told() {
     let key = format!("{ROUTER}table.fields.additional.placement");
     check(

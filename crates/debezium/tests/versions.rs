@@ -166,7 +166,7 @@ fn the_old_name_of_no_data_counts_before_3_0() {
 fn verdict_of_last(reading: &Reading) -> Verdict {
     let mut findings = reading.findings.iter().rev();
     findings
-        .find(|finding| finding.key == "snapshot.mode")
+        .find(|finding| finding.key == "snapshot.mode" && finding.verdict != Verdict::Warned)
         .unwrap()
         .verdict
 }
