@@ -207,10 +207,11 @@ impl Part {
 
 fn docs(interrupt: &Interrupt) -> Result<()> {
     let mut command = program(&["cargo", "doc", "--workspace", "--no-deps", "--locked"])?;
-    // Private items too: their links are read in the editor.
-    command
-        .arg("--document-private-items")
-        .env("RUSTDOCFLAGS", "-D warnings");
+    // The pages are for developers: private items are in them, and may be linked to.
+    command.arg("--document-private-items").env(
+        "RUSTDOCFLAGS",
+        "-D warnings -A rustdoc::private-intra-doc-links",
+    );
     plain(&mut command, interrupt)
 }
 
