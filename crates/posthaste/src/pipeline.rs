@@ -109,8 +109,9 @@ impl<'a> Pipeline<'a> {
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
                 () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
                 frame = self.source.next_frame(), if reading => {
-                    let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress);
-                    let taken = first.and_then(|()| self.take_buffered(|_| false));
+                    let now = Now::read();
+                    let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress, now);
+                    let taken = first.and_then(|()| self.take_buffered(now, |_| false));
                     self.hand_over(taken)?;
                 }
             }
@@ -144,8 +145,9 @@ impl<'a> Pipeline<'a> {
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
                 () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
                 frame = self.source.next_frame(), if reading => {
-                    let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress);
-                    let taken = first.and_then(|()| self.take_buffered(|intake| !intake.is_in_transaction()));
+                    let now = Now::read();
+                    let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress, now);
+                    let taken = first.and_then(|()| self.take_buffered(now, |intake| !intake.is_in_transaction()));
                     self.hand_over(taken)?;
                 }
             }
@@ -228,8 +230,13 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Takes the frames that are already here, without waiting, until the batch is full.
-    fn take_buffered(&mut self, enough: impl Fn(&Intake) -> bool) -> Result<(), RunError> {
+    /// Takes the frames that are already here, without waiting, until the batch is full. They arrived together, so one
+    /// reading of the clock serves them all.
+    fn take_buffered(
+        &mut self,
+        now: Now,
+        enough: impl Fn(&Intake) -> bool,
+    ) -> Result<(), RunError> {
         while self
             .publishing
             .current()
@@ -239,7 +246,13 @@ impl<'a> Pipeline<'a> {
             let Some(frame) = self.source.buffered_frame()? else {
                 return Ok(());
             };
-            take(frame, &mut self.intake, self.publishing, &mut self.progress)?;
+            take(
+                frame,
+                &mut self.intake,
+                self.publishing,
+                &mut self.progress,
+                now,
+            )?;
         }
         Ok(())
     }
@@ -260,6 +273,7 @@ fn take(
     intake: &mut Intake,
     publishing: &mut Publishing,
     progress: &mut Progress,
+    now: Now,
 ) -> Result<(), RunError> {
     // The loop reads only while there is a batch; a frame without one would be a row without a place.
     let batch = publishing.current().ok_or(ThreadEnded)?;
@@ -269,11 +283,11 @@ fn take(
         Frame::End => return Err(RunError::StreamEnded),
     };
     match taken {
-        Taken::Data { wal_end } => progress.handle_received(wal_end, Now::read()),
+        Taken::Data { wal_end } => progress.handle_received(wal_end, now),
         Taken::Keepalive {
             wal_end,
             reply_requested,
-        } => progress.handle_keepalive(wal_end, reply_requested, Now::read()),
+        } => progress.handle_keepalive(wal_end, reply_requested, now),
     }
     Ok(())
 }
