@@ -47,6 +47,20 @@ pub fn ensure(needs: &[Need]) -> Result<()> {
     Ok(())
 }
 
+/// Tells what is missing without installing it, for code that runs in tests: those never change the machine.
+///
+/// # Errors
+/// Something is missing: the text names the packages and the command that installs them.
+pub fn check(needs: &[Need]) -> Result<()> {
+    let packages = missing_packages(needs).join(" ");
+    if !packages.is_empty() {
+        bail!(
+            "missing: {packages}; `cargo xtask test --only install` installs what the tests need"
+        );
+    }
+    Ok(())
+}
+
 impl Need {
     fn is_met(self) -> bool {
         missing_packages(&[self]).is_empty()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::install::{Need, cache_dir, ensure};
+use crate::install::{Need, cache_dir, check};
 use crate::process::{Daemon, Signal, output, wait_for};
 use crate::scratch::{Scratch, free_port};
 
@@ -41,11 +41,11 @@ pub(crate) fn ensure_distribution() -> Result<Distribution> {
     let lock = fs::File::create(cache.join("kafka.lock")).context("lock the cache folder")?;
     lock.lock().context("lock the cache folder")?;
     if !distribution.lib().exists() {
-        ensure(&[Need::Java, Need::Maven])?;
+        check(&[Need::Java, Need::Maven])?;
         distribution.fetch_jars()?;
     }
     if !distribution.is_complete() {
-        ensure(&[Need::Java])?;
+        check(&[Need::Java])?;
         distribution.format_templates()?;
         distribution.archive_classes()?;
     }

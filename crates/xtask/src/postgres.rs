@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::install::{Need, check};
 use crate::process::{Daemon, Signal, output, wait_for};
 use crate::scratch::{Scratch, free_port};
 
@@ -418,7 +419,10 @@ fn default_bin_dir() -> Result<PathBuf> {
                 .with_context(|| format!("{MAJOR_VARIABLE} is {major:?}"))?;
             crate::postgres_versions::bin_dir(major)
         }
-        Err(_) => installed_bin_dir().context("no PostgreSQL server is installed"),
+        Err(_) => {
+            check(&[Need::Postgres])?;
+            installed_bin_dir().context("no PostgreSQL server is installed")
+        }
     }
 }
 

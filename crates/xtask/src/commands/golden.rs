@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use xtask::install::{Need, ensure};
 use xtask::postgres::{Postgres, PostgresOptions};
 use xtask::postgres_versions::{MAJORS, bin_dir};
 
@@ -29,6 +30,7 @@ pub(crate) enum Options {
 /// A server cannot be had, or refuses a statement of the script.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let Options::Capture { pg } = options;
+    ensure(&[Need::Postgres, Need::Npm])?;
     let folder = tidy::root().join("crates/pgoutput/tests/golden");
     let text = fs::read_to_string(folder.join("capture.sql")).context("read capture.sql")?;
     let script = Script::parse(&text)?;

@@ -71,7 +71,15 @@ impl Counts {
     }
 }
 
-/// A command line to be run at the root of the repository.
+/// A command line, its words parted by spaces, to be run at the root of the repository.
+///
+/// # Errors
+/// There are no words.
+pub(crate) fn command_line(words: &str) -> Result<Command> {
+    program(&words.split_whitespace().collect::<Vec<_>>())
+}
+
+/// As [`command_line`], word by word.
 ///
 /// # Errors
 /// There are no words.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use xtask::install::{Need, ensure};
 
-use super::run::{Counts, Interrupt, counted, plain, program};
+use super::run::{Counts, Interrupt, command_line, counted, plain};
 use super::test_full::{FULL, matrix};
 use super::tidy;
 use crate::report;
@@ -42,8 +42,8 @@ pub(crate) enum Work {
     /// The house rules.
     Tidy,
     /// A program and its arguments.
-    Program(&'static [&'static str]),
-    /// A run of tests: its results are counted, and it is given the user's own arguments.
+    Program(&'static str),
+    /// Runs of tests: their results are counted, and they are given the user's own arguments.
     Tests(&'static [&'static str]),
     /// The end-to-end tests once per version of PostgreSQL.
     Matrix,
@@ -54,7 +54,8 @@ pub(crate) enum Work {
 }
 
 /// Cheap ones first, so that a slip shows at once; the end-to-end tests last, so that their results close the output.
-/// Tests are built once: the lints share no artefacts with them, so everything after is one profile in one folder.
+/// All builds select the whole workspace or its default members, which have the same features: with others, such as those
+/// of one package alone, half of the dependencies would be built once more.
 const USUAL: [Part; 9] = [
     Part {
         name: "install",
@@ -64,7 +65,7 @@ const USUAL: [Part; 9] = [
     Part {
         name: "format",
         about: "rustfmt finds nothing to change",
-        work: Work::Program(&["cargo", "fmt", "--all", "--check"]),
+        work: Work::Program("cargo fmt --all --check"),
     },
     Part {
         name: "tidy",
@@ -79,16 +80,7 @@ const USUAL: [Part; 9] = [
     Part {
         name: "lints",
         about: "clippy without a warning",
-        work: Work::Program(&[
-            "cargo",
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--",
-            "-D",
-            "warnings",
-        ]),
+        work: Work::Program("cargo clippy --workspace --all-targets --locked -- -D warnings"),
     },
     Part {
         name: "docs",
@@ -98,26 +90,22 @@ const USUAL: [Part; 9] = [
     Part {
         name: "unit",
         about: "unit, property and golden tests, and examples in docs",
-        work: Work::Tests(&["cargo", "test", "--locked"]),
+        work: Work::Tests(&[
+            "cargo test --locked --workspace --lib --bins",
+            // The default members, so all but the end-to-end package.
+            "cargo test --locked --test *",
+            "cargo test --locked --doc",
+        ]),
     },
     Part {
         name: "build",
         about: "the connector and the programs that the end-to-end tests run",
-        work: Work::Program(&[
-            "cargo",
-            "build",
-            "--locked",
-            "-p",
-            "posthaste",
-            "-p",
-            "e2e",
-            "--bins",
-        ]),
+        work: Work::Program("cargo build --locked --workspace --bins --tests"),
     },
     Part {
         name: "e2e",
         about: "end-to-end tests on real servers",
-        work: Work::Tests(&["cargo", "test", "--locked", "-p", "e2e"]),
+        work: Work::Tests(&["cargo test --locked --workspace --test e2e"]),
     },
 ];
 
@@ -190,14 +178,10 @@ impl Part {
         match &self.work {
             Work::Install => ensure(&[Need::Postgres, Need::Java, Need::Maven, Need::Librdkafka]),
             Work::Tidy => tidy::run(),
-            Work::Program(words) => plain(&mut program(words)?, interrupt),
-            Work::Tests(words) => {
-                let mut command = program(words)?;
-                if !arguments.is_empty() {
-                    command.arg("--").args(arguments);
-                }
-                counted(&mut command, interrupt, counts)
-            }
+            Work::Program(words) => plain(&mut command_line(words)?, interrupt),
+            Work::Tests(commands) => commands
+                .iter()
+                .try_for_each(|words| tests(words, arguments, interrupt, counts)),
             Work::Matrix => matrix(arguments, interrupt, counts),
             Work::Docs => docs(interrupt),
             Work::Licences => licences(interrupt),
@@ -205,8 +189,25 @@ impl Part {
     }
 }
 
+/// Runs tests with the user's own arguments.
+///
+/// # Errors
+/// A test fails, or the user interrupts.
+pub(crate) fn tests(
+    words: &str,
+    arguments: &[String],
+    interrupt: &Interrupt,
+    counts: &mut Counts,
+) -> Result<()> {
+    let mut command = command_line(words)?;
+    if !arguments.is_empty() {
+        command.arg("--").args(arguments);
+    }
+    counted(&mut command, interrupt, counts)
+}
+
 fn docs(interrupt: &Interrupt) -> Result<()> {
-    let mut command = program(&["cargo", "doc", "--workspace", "--no-deps", "--locked"])?;
+    let mut command = command_line("cargo doc --workspace --no-deps --locked")?;
     // The pages are for developers: private items are in them, and may be linked to.
     command.arg("--document-private-items").env(
         "RUSTDOCFLAGS",
@@ -237,7 +238,7 @@ fn cargo_deny(interrupt: &Interrupt) -> Result<PathBuf> {
     let built = folder.join("bin/cargo-deny");
     if !usable(&built) {
         report::line("building cargo-deny, once");
-        let mut command = program(&["cargo", "install", "cargo-deny", "--locked", "--quiet"])?;
+        let mut command = command_line("cargo install cargo-deny --locked --quiet")?;
         command
             .args(["--version", CARGO_DENY_VERSION, "--root"])
             .arg(&folder)

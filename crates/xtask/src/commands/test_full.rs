@@ -1,10 +1,11 @@
 //! The long parts of `cargo xtask test --full`: many versions, long runs. Each can be run alone with `--only`.
 
 use anyhow::{Result, bail};
+use xtask::install::{Need, ensure};
 use xtask::postgres::MAJOR_VARIABLE;
 use xtask::postgres_versions::MAJORS;
 
-use super::run::{Counts, Interrupt, counted, plain, program};
+use super::run::{Counts, Interrupt, command_line, counted, plain};
 use super::test::{Part, Work};
 use crate::report;
 
@@ -24,12 +25,13 @@ pub(crate) fn matrix(
     interrupt: &Interrupt,
     counts: &mut Counts,
 ) -> Result<()> {
-    let mut build = program(&["cargo", "build", "--locked", "-p", "posthaste"])?;
+    ensure(&[Need::Npm])?;
+    let mut build = command_line("cargo build --locked --workspace --bins --tests")?;
     plain(&mut build, interrupt)?;
     let mut failed = Vec::new();
     for major in MAJORS {
         report::line(&format!("\n== PostgreSQL {major}"));
-        let mut command = program(&["cargo", "test", "--locked", "-p", "e2e", "--"])?;
+        let mut command = command_line("cargo test --locked --workspace --test e2e --")?;
         command
             .args(arguments)
             .env(MAJOR_VARIABLE, major.to_string());
