@@ -24,8 +24,8 @@ pub(crate) struct Options {
     /// List the parts and stop.
     #[arg(long)]
     list: bool,
-    /// Given to the test programs of the parts `unit` and `e2e`, for example a test's name.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    /// Given to the test programs, for example a test's name: `cargo xtask test --only e2e -- quiet`.
+    #[arg(last = true)]
     arguments: Vec<String>,
 }
 
