@@ -1,5 +1,6 @@
 //! The keys of one file, in its order, each with its line: what all formats come down to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::finding::Verdict;
@@ -50,6 +51,8 @@ pub(crate) struct Document {
     pub(crate) entries: Vec<Entry>,
     /// What Debezium Server has in the same file and Connect in the worker's: `producer.*`, converters' defaults.
     pub(crate) worker: Vec<Entry>,
+    /// Where the file has other names than Connect: each line's own, for the report.
+    pub(crate) own_names: Option<BTreeMap<usize, String>>,
     /// What is to be said of keys that are not the connector's.
     pub(crate) remarks: Vec<Remark>,
 }

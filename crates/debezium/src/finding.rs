@@ -44,7 +44,7 @@ impl Origin {
         matches!(self, Self::Worker(_))
     }
 
-    fn line(self) -> usize {
+    pub(crate) fn line(self) -> usize {
         match self {
             Self::Connector(line) | Self::Worker(line) => line,
         }
@@ -88,4 +88,11 @@ pub struct DefaultUsed {
     pub value: String,
     /// What changes with the version.
     pub text: String,
+}
+
+impl fmt::Display for DefaultUsed {
+    /// One line, as `check` prints it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "default  {} = {}: {}", self.key, self.value, self.text)
+    }
 }

@@ -57,6 +57,7 @@ mod map_source;
 mod map_topics;
 mod native;
 pub mod offset;
+mod offset_file;
 mod offset_read;
 mod offset_skip;
 mod properties;

@@ -1,7 +1,7 @@
 //! Where to go on from what Debezium stored of its position: read it, compare it with the slot, say what repeats.
 //!
-//! Debezium's position is the offset that Connect stored; the slot is confirmed some time later. [`read`] takes the offset
-//! from any text it comes in, [`plan`] says from where to stream and what of it has been published already.
+//! Debezium's position is the offset that Connect stored; the slot is confirmed some time later. [`read_bytes`] takes the
+//! offset from any form it comes in, [`plan`] says from where to stream and what of it has been published already.
 //!
 //! **Invariant.** A plan may repeat, never leave out: it starts at a place before which everything is known to be
 //! published, and skips only rows that the offset itself names as done. Where that cannot be said, there is no plan.
@@ -10,7 +10,7 @@ use std::fmt;
 
 use pgoutput::Lsn;
 
-pub use crate::offset_read::{OffsetError, read};
+pub use crate::offset_read::{OffsetError, read, read_bytes};
 pub use crate::offset_skip::{AtPosition, Judgement, SkipRule, Skipper};
 
 /// What Connect has stored for one connector.
@@ -209,8 +209,9 @@ fn open_transaction(offset: &StoredOffset, start: Lsn) -> Option<OpenTransaction
     let lsn = offset.lsn.or(offset.lsn_proc)?;
     // What is not handled in full does not count as done.
     let done = offset.lsn_proc.map_or(lsn, |processed| processed.min(lsn));
-    // Without lsn_commit the start itself is a row's position, and its transaction is sent as a whole.
-    let inside = lsn > start || (offset.lsn_commit.is_none() && lsn >= start);
+    // A row may stand where the COMMIT before it ended, so that equal positions are inside as well. Without lsn_commit the
+    // start itself is a row's position, and its transaction is sent as a whole.
+    let inside = lsn >= start;
     inside.then_some(OpenTransaction { done })
 }
 

@@ -4,6 +4,7 @@ use pgoutput::Lsn;
 use serde_json::{Map, Value};
 
 use crate::offset::StoredOffset;
+use crate::offset_file::{is_java, pairs};
 
 /// A text that holds no offset for this connector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +47,10 @@ pub fn read(text: &str, name: &str, prefix: &str) -> Result<StoredOffset, Offset
         Ok(value) => from_value(value)?,
         Err(_) => from_lines(text)?,
     };
+    newest(stored, name, prefix)
+}
+
+fn newest(stored: Vec<Entry>, name: &str, prefix: &str) -> Result<StoredOffset, OffsetError> {
     let mut found = Vec::new();
     let mut last = None;
     for entry in stored {
@@ -67,6 +72,28 @@ pub fn read(text: &str, name: &str, prefix: &str) -> Result<StoredOffset, Offset
             },
         }),
     }
+}
+
+/// The same, of a file as it is: text, or the file of offsets of a standalone worker or of Debezium Server.
+///
+/// # Errors
+/// See [`OffsetError`].
+pub fn read_bytes(bytes: &[u8], name: &str, prefix: &str) -> Result<StoredOffset, OffsetError> {
+    if !is_java(bytes) {
+        let text = std::str::from_utf8(bytes);
+        return read(text.map_err(|_| form("it is no text"))?, name, prefix);
+    }
+    let pairs = pairs(bytes)
+        .ok_or_else(|| form("Java's file of offsets is cut short, or of another kind"))?;
+    let json = |bytes: &[u8]| {
+        serde_json::from_slice::<Value>(bytes).map_err(|_| form("a key or value inside is no JSON"))
+    };
+    let mut entries = Vec::new();
+    for (key, value) in pairs {
+        let value = value.map_or(Ok(Value::Null), |value| json(&value))?;
+        entries.push(keyed(json(&key)?, value)?);
+    }
+    newest(entries, name, prefix)
 }
 
 struct Entry {

@@ -161,6 +161,71 @@ impl<'a> Providers<'a> {
         resolved
     }
 
+    /// Quarkus' expressions: `${NAME}` and `${NAME:default}` are variables, `\\${` is a dollar and a brace. References of
+    /// Connect's kind are looked up as well.
+    pub(crate) fn expand(&self, text: &str) -> Resolved {
+        let mut resolved = Resolved {
+            text: String::with_capacity(text.len()),
+            replaced: false,
+            left: Vec::new(),
+        };
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            if let Some(before) = before.strip_suffix('\\') {
+                resolved.text.push_str(before);
+                resolved.text.push_str("${");
+                rest = after;
+                continue;
+            }
+            let Some((inside, after)) = after.split_once('}') else {
+                break;
+            };
+            resolved.text.push_str(before);
+            self.expand_one(inside, &mut resolved);
+            rest = after;
+        }
+        resolved.text.push_str(rest);
+        resolved
+    }
+
+    fn expand_one(&self, inside: &str, resolved: &mut Resolved) {
+        let (name, default) = match inside.split_once(':') {
+            Some((alias, _)) if USUAL.contains(&alias) => {
+                let reference = self.resolve(&format!("${{{inside}}}"));
+                resolved.text.push_str(&reference.text);
+                resolved.replaced |= reference.replaced;
+                resolved.left.extend(reference.left);
+                return;
+            }
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        let shell_name: String = name
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() {
+                    c.to_ascii_uppercase()
+                } else {
+                    '_'
+                }
+            })
+            .collect();
+        let variable = [name, &shell_name]
+            .into_iter()
+            .find_map(|name| self.lookup.environment(name));
+        resolved.replaced |= variable.is_some();
+        match variable.as_deref().or(default) {
+            Some(value) => resolved.text.push_str(value),
+            None => {
+                resolved.text.push_str(&format!("${{{inside}}}"));
+                resolved.left.push(Left {
+                    known: true,
+                    text: format!("there is no environment variable {shell_name}; set it, or write \\\\${{{inside}}} if the text itself is meant"),
+                });
+            }
+        }
+    }
+
     fn is_known(&self, reference: &str) -> bool {
         let alias = reference.split(':').next().unwrap_or_default();
         self.named.contains_key(alias) || USUAL.contains(&alias)
@@ -324,6 +389,26 @@ mod tests {
             assert_eq!(resolve(text, None), (text.to_owned(), 0));
         }
         assert_eq!(resolve("${x}.${env:HOST}", None), ("${x}.db".to_owned(), 0));
+    }
+
+    #[test]
+    fn expressions_of_quarkus_are_variables_with_defaults() {
+        let providers = Providers::new(&Fake, None, None);
+        for (text, expected, left) in [
+            ("${HOST}", "db", 0),
+            ("${host:x}:${PORT:5432}", "db:5432", 0),
+            ("\\${routedByValue}.events", "${routedByValue}.events", 0),
+            ("${env:HOST}-${NO}", "db-${NO}", 1),
+            ("${HOST", "${HOST", 0),
+            ("a\\b", "a\\b", 0),
+        ] {
+            let resolved = providers.expand(text);
+            assert_eq!(
+                (resolved.text.as_str(), resolved.left.len()),
+                (expected, left),
+                "{text}"
+            );
+        }
     }
 
     #[test]

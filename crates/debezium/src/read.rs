@@ -1,5 +1,7 @@
 //! The way from texts to a [`Reading`]: parse, look at each key, map, look at the whole.
 
+use std::fmt;
+
 use router::connect::DebeziumVersion;
 
 use crate::classify::classify;
@@ -75,6 +77,24 @@ impl Reading {
         self.findings
             .iter()
             .filter(|finding| finding.verdict == Verdict::Refused)
+    }
+}
+
+impl fmt::Display for Reading {
+    /// The report that `check` prints: a line for each finding and each default, and whether a start is possible.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "read as {}\n", self.format)?;
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        for default in &self.defaults_used {
+            writeln!(f, "{default}")?;
+        }
+        let refused = self.refused().count();
+        match &self.native {
+            None => write!(f, "\nrun would not start: {refused} refused"),
+            Some(native) => write!(f, "\nrun would start{}", native.source.first_start),
+        }
     }
 }
 

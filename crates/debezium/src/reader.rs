@@ -8,6 +8,7 @@ use crate::entry::{Document, Entry};
 use crate::finding::{DefaultUsed, Finding, Origin, Verdict};
 use crate::native::Secret;
 use crate::providers::Providers;
+use crate::server::own_name;
 
 /// A value as it is written and as it is after looking up what it refers to.
 ///
@@ -67,6 +68,7 @@ pub(crate) enum File {
 pub(crate) struct Reader {
     pub(crate) version: DebeziumVersion,
     pub(crate) has_worker: bool,
+    own_names: Option<BTreeMap<usize, String>>,
     connector: BTreeMap<String, Value>,
     worker: BTreeMap<String, Value>,
     findings: Vec<Finding>,
@@ -83,6 +85,7 @@ impl Reader {
         let mut reader = Self {
             version,
             has_worker: worker.is_some(),
+            own_names: document.own_names.clone(),
             connector: BTreeMap::new(),
             worker: BTreeMap::new(),
             findings: Vec::new(),
@@ -115,7 +118,11 @@ impl Reader {
             );
             return;
         };
-        let resolved = providers.resolve(raw);
+        let resolved = match &self.own_names {
+            // Only Debezium Server has names of its own, and Quarkus reads its file.
+            Some(_) => providers.expand(raw),
+            None => providers.resolve(raw),
+        };
         for left in &resolved.left {
             // What looks like a reference may be a part of a password.
             let text = match left.known || !is_secret(&entry.key) {
@@ -263,6 +270,14 @@ impl Reader {
 
     /// The findings in the order of the files, those of keys that are not there first.
     pub(crate) fn finish(mut self) -> (Vec<Finding>, Vec<DefaultUsed>) {
+        if let Some(names) = self.own_names.take() {
+            for finding in &mut self.findings {
+                let line = finding.origin.line();
+                let own = names.get(&line).cloned();
+                finding.key = own.unwrap_or_else(|| own_name(&finding.key));
+                finding.origin = Origin::Connector(line);
+            }
+        }
         self.findings.sort_by(|one, other| {
             (one.origin, &one.key, one.verdict).cmp(&(other.origin, &other.key, other.verdict))
         });

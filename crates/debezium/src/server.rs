@@ -10,8 +10,13 @@ use crate::properties;
 
 /// Reads the file and gives its keys the names that Connect has for them.
 pub(crate) fn parse(text: &str) -> Result<Document, ReadError> {
-    let mut document = Document::default();
-    for entry in properties::parse(text)? {
+    let entries = properties::parse(text)?;
+    let names = entries.iter().map(|entry| (entry.line, entry.key.clone()));
+    let mut document = Document {
+        own_names: Some(names.collect()),
+        ..Document::default()
+    };
+    for entry in entries {
         place(&mut document, entry);
     }
     complete(&mut document);
@@ -20,8 +25,6 @@ pub(crate) fn parse(text: &str) -> Result<Document, ReadError> {
 
 fn place(document: &mut Document, entry: Entry) {
     let Entry { key, value, line } = entry;
-    // A dollar that Quarkus is not to expand is written with a backslash.
-    let value = value.map(|value| value.replace("\\${", "${"));
     let named = |key: String| Entry {
         key,
         value: value.clone(),
@@ -149,6 +152,20 @@ fn other(document: &mut Document, key: &str, value: &str, line: usize) {
     }
 }
 
+/// The name that Debezium Server has for a key that is not in the file.
+pub(crate) fn own_name(key: &str) -> String {
+    match key.split_once('.') {
+        Some(("debezium", _)) => key.to_owned(),
+        Some(("transforms" | "predicates", _)) => format!("debezium.{key}"),
+        Some((part @ ("key" | "value" | "header"), "converter")) => {
+            format!("debezium.format.{part}")
+        }
+        _ if key == "bootstrap.servers" => format!("debezium.sink.kafka.producer.{key}"),
+        _ if key == "transforms" || key == "predicates" => format!("debezium.{key}"),
+        _ => format!("debezium.source.{key}"),
+    }
+}
+
 /// What Debezium Server adds by itself.
 fn complete(document: &mut Document) {
     let has = |key: &str, entries: &[Entry]| entries.iter().any(|entry| entry.key == key);
@@ -160,7 +177,7 @@ fn complete(document: &mut Document) {
                 .iter()
                 .any(|remark| remark.key == format!("debezium.format.{part}"))
         {
-            document.worker.push(Entry::new(
+            document.entries.push(Entry::new(
                 key,
                 "org.apache.kafka.connect.json.JsonConverter",
                 0,
@@ -210,7 +227,7 @@ mod tests {
                 ("slot.name", "s"),
                 ("transforms", "o"),
                 ("transforms.o.type", "T"),
-                ("transforms.o.route.topic.replacement", "${routedByValue}"),
+                ("transforms.o.route.topic.replacement", "\\${routedByValue}"),
                 (
                     "key.converter",
                     "org.apache.kafka.connect.storage.StringConverter"
@@ -222,6 +239,17 @@ mod tests {
             names(&document.worker)[..2],
             [("bootstrap.servers", "k:9092"), ("producer.linger.ms", "5")]
         );
+    }
+
+    #[test]
+    fn options_of_a_format_that_is_not_given_count() {
+        let document = parse("debezium.format.value.schemas.enable=false").unwrap();
+        let names = names(&document.entries);
+        assert!(names.contains(&("value.converter.schemas.enable", "false")));
+        assert!(names.contains(&(
+            "value.converter",
+            "org.apache.kafka.connect.json.JsonConverter"
+        )));
     }
 
     #[test]
