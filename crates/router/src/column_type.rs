@@ -16,6 +16,8 @@ pub(crate) struct ColumnType {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Conversion {
     Text,
+    /// The connector knows the schema and loses the value.
+    Lost,
     Boolean,
     Integer,
     Float,
@@ -23,6 +25,8 @@ pub(crate) enum Conversion {
     Numeric(DecimalMode, NumericScale),
     Money(DecimalMode, i32),
     Bytea(BinaryMode),
+    /// The bytes of the text itself.
+    Opaque(BinaryMode),
     Date(DateForm),
     Time(TimeForm),
     TimeTz,
@@ -106,15 +110,24 @@ impl Resolver<'_> {
                 schema: Schema::named(Kind::String, "io.debezium.data.Enum")
                     .parameter("allowed", labels.join(",")),
             }),
-            CatalogTypeKind::Array { element_oid } => {
-                let element = self.resolve(*element_oid, modifier, depth + 1)?;
-                let is_text = element.conversion == Conversion::Text;
-                let is_enum = element.schema.is_named("io.debezium.data.Enum");
-                Some(array_of(element, is_text && !is_enum))
-            }
+            CatalogTypeKind::Array { element_oid } => self.array(*element_oid, modifier, depth),
             CatalogTypeKind::Base => self.base(&known.name, modifier).or_else(|| self.unknown()),
             CatalogTypeKind::Composite => self.unknown(),
         }
+    }
+
+    /// Of a type that is not built in. Arrays of domains the connector does not know.
+    fn array(&self, element_oid: u32, modifier: i32, depth: usize) -> Option<ColumnType> {
+        let known = self.catalog.type_by_oid(element_oid)?;
+        if matches!(known.kind, CatalogTypeKind::Domain { .. }) {
+            return self.unknown().map(|element| array_of(element, false));
+        }
+        let optional = matches!(
+            &*known.name,
+            "citext" | "ltree" | "hstore" | "geometry" | "geography"
+        );
+        let element = self.resolve(element_oid, modifier, depth + 1)?;
+        Some(array_of(element, optional))
     }
 
     fn base(&self, name: &str, modifier: i32) -> Option<ColumnType> {
@@ -132,9 +145,10 @@ impl Resolver<'_> {
         };
         let debezium = |name: &str| named(Conversion::Text, Kind::String, name);
         match name {
-            "text" | "varchar" | "bpchar" | "char" | "name" | "citext" | "isbn" | "inet"
-            | "cidr" | "macaddr" | "macaddr8" | "int4range" | "int8range" | "numrange"
-            | "tsrange" | "tstzrange" | "daterange" => plain(Conversion::Text, Kind::String),
+            "text" | "varchar" | "bpchar" | "char" | "citext" | "isbn" | "inet" | "cidr"
+            | "macaddr" | "macaddr8" | "int4range" | "int8range" | "numrange" | "tsrange"
+            | "tstzrange" | "daterange" => plain(Conversion::Text, Kind::String),
+            "name" => Some(self.name()),
             "json" | "jsonb" => debezium("io.debezium.data.Json"),
             "uuid" => debezium("io.debezium.data.Uuid"),
             "xml" => debezium("io.debezium.data.Xml"),
@@ -190,26 +204,32 @@ impl Resolver<'_> {
         }
     }
 
+    /// Its value survives only where unknown types do.
+    fn name(&self) -> ColumnType {
+        ColumnType {
+            conversion: if self.modes.include_unknown_datatypes {
+                Conversion::Text
+            } else {
+                Conversion::Lost
+            },
+            schema: Schema::of(Kind::String),
+        }
+    }
+
     /// `include.unknown.datatypes`: the bytes of the text.
     fn unknown(&self) -> Option<ColumnType> {
-        let known = self.modes.include_unknown_datatypes.then(|| self.bytea())?;
-        Some(match known.conversion {
-            // The text is no bytea's text, so that only its own bytes can be meant.
-            Conversion::Bytea(BinaryMode::Bytes) => ColumnType {
-                conversion: Conversion::Text,
-                ..known
-            },
-            _ => known,
+        let mode = self.modes.binary_handling_mode;
+        self.modes.include_unknown_datatypes.then(|| ColumnType {
+            conversion: Conversion::Opaque(mode),
+            ..self.bytea()
         })
     }
 
     fn numeric(&self, modifier: i32) -> ColumnType {
         let mode = self.modes.decimal_handling_mode;
         let (precision, scale) = match modifier {
-            4.. => (
-                (modifier - 4) >> 16,
-                (((modifier - 4) & 0x7FF) ^ 1024) - 1024,
-            ),
+            // pgjdbc takes a negative scale for a large one, and so does Debezium.
+            4.. => ((modifier - 4) >> 16, (modifier - 4) & 0xFFFF),
             _ => (0, 0),
         };
         let scale = match modifier {

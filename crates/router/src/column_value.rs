@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::column_type::{ColumnType, Conversion, DateForm, NumericScale, TimeForm};
 use super::connect_value::{Value, hash_map_order};
 use super::convert_json::write_json_characters;
-use super::java_number::{BigDecimal, JavaDouble};
+use super::java_number::BigDecimal;
 use super::output::{Output as _, write_base64};
 use super::postgres_interval::Interval;
 use super::postgres_literal::{parse_array, parse_hstore};
@@ -26,14 +26,21 @@ pub(crate) fn read_value<'a>(
     conversion: &Conversion,
     bytes: &'a [u8],
 ) -> Result<Value<'a>, ValueProblem> {
-    if let Conversion::Bytea(mode) = conversion {
-        return read_bytea(*mode, bytes);
+    match conversion {
+        Conversion::Bytea(mode) => {
+            let mut decoded = Vec::new();
+            bytea::decode(bytes, &mut ValueWriter::over(&mut decoded))?;
+            return Ok(encoded(*mode, Cow::Owned(decoded)));
+        }
+        Conversion::Opaque(mode) => return Ok(encoded(*mode, Cow::Borrowed(bytes))),
+        _ => {}
     }
     let text = std::str::from_utf8(bytes).map_err(|error| ValueProblem::NotUtf8 {
         offset: error.valid_up_to(),
     })?;
     match conversion {
-        Conversion::Text | Conversion::Bytea(_) => Ok(Value::Text(Cow::Borrowed(text))),
+        Conversion::Text => Ok(Value::Text(Cow::Borrowed(text))),
+        Conversion::Lost => Ok(Value::Null),
         Conversion::Array(element) => read_array(element, text),
         Conversion::Numeric(mode, scale) => read_numeric(*mode, *scale, text),
         Conversion::Date(form) => read_date(*form, text).ok_or(NOT_A_DATE),
@@ -103,12 +110,10 @@ fn type_name(conversion: &Conversion) -> &'static str {
     }
 }
 
-fn read_bytea(mode: BinaryMode, text: &[u8]) -> Result<Value<'static>, ValueProblem> {
-    let mut bytes = Vec::new();
-    bytea::decode(text, &mut ValueWriter::over(&mut bytes))?;
+fn encoded(mode: BinaryMode, bytes: Cow<'_, [u8]>) -> Value<'_> {
     let mut encoded = String::new();
     match mode {
-        BinaryMode::Bytes => return Ok(Value::Bytes(Cow::Owned(bytes))),
+        BinaryMode::Bytes => return Value::Bytes(bytes),
         BinaryMode::Base64 => write_base64(&bytes, &mut encoded),
         BinaryMode::Base64UrlSafe => {
             write_base64(&bytes, &mut encoded);
@@ -118,7 +123,7 @@ fn read_bytea(mode: BinaryMode, text: &[u8]) -> Result<Value<'static>, ValueProb
             .iter()
             .for_each(|byte| encoded.display(format_args!("{byte:02x}"))),
     }
-    Ok(Value::Text(Cow::Owned(encoded)))
+    Value::Text(Cow::Owned(encoded))
 }
 
 fn read_array(element: &ColumnType, text: &str) -> Result<Value<'static>, ValueProblem> {
@@ -177,7 +182,7 @@ fn special_numeric(text: &str) -> Option<(f64, &'static str)> {
     }
 }
 
-/// `$1,234.50` and its like: currency and separators are passed over, as pgjdbc does it.
+/// `$1,234.50` and its like: currency and separators are passed over.
 fn read_money(mode: DecimalMode, digits: i32, text: &str) -> Option<Value<'static>> {
     let negative = text.starts_with('(') || text.contains('-');
     let number: String = text
@@ -188,9 +193,7 @@ fn read_money(mode: DecimalMode, digits: i32, text: &str) -> Option<Value<'stati
     Some(match mode {
         DecimalMode::Precise => Value::Decimal(BigDecimal::parse(&signed)?.with_scale(digits)),
         DecimalMode::Double => Value::Double(signed.parse().ok()?),
-        DecimalMode::String => {
-            Value::Text(Cow::Owned(JavaDouble(signed.parse().ok()?).to_string()))
-        }
+        DecimalMode::String => Value::Text(Cow::Owned(BigDecimal::parse(&signed)?.plain())),
     })
 }
 

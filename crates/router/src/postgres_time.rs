@@ -198,7 +198,9 @@ pub(crate) fn write_java_date(unix_ms: i64, out: &mut impl Output) {
 pub(crate) fn write_connect_date(unix_ms: i64, out: &mut impl Output) {
     let is_time = unix_ms < 86_400_000;
     if !is_time {
-        write_iso_date(unix_ms.div_euclid(86_400_000), out);
+        // Not as ISO has it: no sign stands before a long year.
+        let (year, month, day) = civil(unix_ms.div_euclid(86_400_000));
+        out.display(format_args!("{year:04}-{month:02}-{day:02}"));
         if unix_ms % 86_400_000 == 0 {
             return;
         }
