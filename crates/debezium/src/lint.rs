@@ -70,35 +70,76 @@ fn router_predicate(reader: &mut Reader, native: &mut NativeConfig) {
     let Some(PredicateConfig::TopicNameMatches { pattern }) = connect.predicates.get(alias) else {
         return;
     };
-    let earlier = connect.transforms.iter().take(at);
-    let renamed = earlier.clone().any(renames);
+    let key = format!("predicates.{alias}.pattern");
+    let prefix = &connect.topic_prefix;
     let topics = topics(native);
+    if connect.transforms.iter().take(at).any(renames) {
+        return;
+    }
+    if topics.is_empty() {
+        if !transform.negate && never_begins(pattern, prefix) {
+            let seen = format!("{prefix}.SCHEMA.TABLE");
+            never_holds(reader, &key, false, &seen, &escape(&seen));
+        }
+        return;
+    }
     let Ok(regex) = Regex::new(&format!("^(?:{pattern})$")) else {
         return;
     };
-    if topics.is_empty() || renamed {
-        return;
-    }
-    let routed = |topic: &&String| regex.is_match(topic) != transform.negate;
-    let prefix = &connect.topic_prefix;
+    let routed = |topic: &str| regex.is_match(topic) != transform.negate;
+    let (some, others): (Vec<_>, Vec<_>) = topics.iter().partition(|topic| routed(topic));
     native
         .source
         .tables
-        .retain(|table| regex.is_match(&topic_of(prefix, table)) != transform.negate);
-    let key = format!("predicates.{alias}.pattern");
-    let (some, others): (Vec<_>, Vec<_>) = topics.iter().partition(routed);
-    if some.is_empty() {
-        let seen = topics.join(", ");
-        let holds = if transform.negate {
-            "matches every topic"
-        } else {
-            "never matches"
-        };
-        reader.refuse(&key, format!("{holds}: it is asked about the topic before the Event Router, which is {seen}, so that Debezium publishes raw change events there; write {}", escape(topics.first())));
+        .retain(|table| routed(&topic_of(prefix, table)));
+    if let (true, Some(first)) = (some.is_empty(), topics.first()) {
+        never_holds(
+            reader,
+            &key,
+            transform.negate,
+            &topics.join(", "),
+            &escape(first),
+        );
     } else if !others.is_empty() {
         let others: Vec<_> = others.into_iter().map(String::as_str).collect();
-        reader.warn(&key, format!("keeps the Event Router from {}: Debezium publishes raw change events there, which are not published here", others.join(", ")));
+        let text = format!(
+            "keeps the Event Router from {}: Debezium publishes raw change events there, which are not published here",
+            others.join(", ")
+        );
+        reader.warn(&key, text);
     }
+}
+
+fn never_holds(reader: &mut Reader, key: &str, negated: bool, seen: &str, right: &str) {
+    let holds = match negated {
+        true => "matches every topic",
+        false => "never matches",
+    };
+    let text = format!(
+        "{holds}: it is asked about the topic before the Event Router, which is {seen}, so that Debezium publishes raw \
+         change events there; write {right}"
+    );
+    reader.refuse(key, text);
+}
+
+/// Whether a pattern begins with letters that no topic of this prefix begins with. Told only where it is plain: the last
+/// letter before anything else may be optional, and an alternative may begin otherwise.
+fn never_begins(pattern: &str, prefix: &str) -> bool {
+    if pattern.contains('|') {
+        return false;
+    }
+    let plain = |text: &str| -> String {
+        text.chars()
+            .take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
+            .collect()
+    };
+    let mut begin = plain(pattern);
+    let rest = pattern.get(begin.len()..).unwrap_or_default();
+    if rest.starts_with(['*', '?', '{', '+']) {
+        begin.pop();
+    }
+    let topic = format!("{prefix}.");
+    !topic.starts_with(&begin) && !begin.starts_with(&topic)
 }
 
 fn renames(transform: &TransformConfig) -> bool {
@@ -128,8 +169,8 @@ fn topic_of(prefix: &str, table: &TableName) -> String {
     format!("{prefix}.{}.{}", table.schema, table.name)
 }
 
-fn escape(topic: Option<&String>) -> String {
-    topic.map_or_else(String::new, |topic| topic.replace('.', "\\."))
+fn escape(topic: &str) -> String {
+    topic.replace('.', "\\.")
 }
 
 fn envelope(reader: &mut Reader, connect: &ConnectConfig) {
@@ -140,5 +181,27 @@ fn envelope(reader: &mut Reader, connect: &ConnectConfig) {
     }
     if text && connect.event_router.table_expand_json_payload {
         reader.warn("value.converter", "makes `Struct{…}` of an expanded payload, there and here; consumers can hardly read that. A JsonConverter makes JSON of it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_that_begin_otherwise_are_told() {
+        assert!(never_begins("outbox.event.*", "orders"));
+        for pattern in [
+            "orders.public.*",
+            "or.*",
+            "orders?.*",
+            "orderx?s.*",
+            ".*outbox",
+            "(a|o).*",
+            "a|orders.*",
+            "",
+        ] {
+            assert!(!never_begins(pattern, "orders"), "{pattern}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! From transforms, predicates and type settings to the router's `ConnectConfig`.
 
 use router::connect::{
-    ConnectConfig, ContextHeaders, EventRouterConfig, MessageConfig, PlacementPlace,
-    PredicateConfig, TableFilter, Transform, TransformConfig, TypeModes,
+    ConnectConfig, ContextHeaders, DebeziumVersion, EventRouterConfig, MessageConfig,
+    PlacementPlace, PredicateConfig, TableFilter, Transform, TransformConfig, TypeModes,
 };
 use serde::de::DeserializeOwned;
 
@@ -276,9 +276,16 @@ fn transform(reader: &mut Reader, config: &mut ConnectConfig, alias: &str) -> Op
             config.event_router = event_router(reader, &format!("transforms.{alias}."));
             Transform::EventRouter {}
         }
-        Some("DecodeLogicalDecodingMessageContent") => Transform::DecodeLogicalMessage {
-            fields_null_include: reader.flag(&option("fields.null.include"), false),
-        },
+        Some("DecodeLogicalDecodingMessageContent") => {
+            if reader.version < DebeziumVersion::new(3, 0, 0) {
+                let text =
+                    "exists since Debezium 3.0; give the version that ran with --debezium-version";
+                reader.refuse(&type_key, text);
+            }
+            Transform::DecodeLogicalMessage {
+                fields_null_include: reader.flag(&option("fields.null.include"), false),
+            }
+        }
         Some("ByLogicalTableRouter") => Transform::ByLogicalTableRouter {
             topic_regex: pattern(
                 reader,

@@ -351,6 +351,12 @@ fn patterns_that_cannot_work_are_told() {
         ),
         &["matches every topic", "raw change events"],
     );
+    check(
+        &format!(
+            "table.include.list=public.outbox_.*\npredicates=p\npredicates.p.type={PREDICATE}\npredicates.p.pattern=outbox.event.*\n{ROUTER}predicate=p"
+        ),
+        &["`outbox.event.*` never matches", "orders.SCHEMA.TABLE"],
+    );
 }
 
 #[test]

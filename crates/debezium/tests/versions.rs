@@ -172,6 +172,27 @@ fn verdict_of_last(reading: &Reading) -> Verdict {
 }
 
 #[test]
+fn messages_are_decoded_from_3_0_on() {
+    let lines = "transforms=d,o\ntransforms.d.type=io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent\n";
+    assert!(
+        read("3.0.8", lines)
+            .native
+            .unwrap()
+            .connect
+            .messages
+            .is_some()
+    );
+    let refused: Vec<_> = read("2.7.4", lines)
+        .refused()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        refused.len() == 1 && refused[0].contains("exists since Debezium 3.0"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn versions_that_are_not_known_are_refused() {
     for version in ["1.9.7", "2.4.0", "3.8.0", "4.0.0"] {
         let mut input = Input::new("a=b", "c.properties", &NoLookup);
