@@ -78,7 +78,8 @@ fn unknown_connector_key(reader: &mut Reader, key: &str) {
         .or_else(|| near_head(key));
     match suggestion {
         Some(near) => unknown(reader, key, Some(&near)),
-        None if key.starts_with("database.") => reader.say(key, Verdict::Ignored, "is handed to the JDBC driver by Debezium; there is no such driver here"),
+        None if key.starts_with("database.") => reader.say(key, Verdict::Ignored, "is handed to the JDBC driver by \
+            Debezium; there is no such driver here"),
         None if key.starts_with("producer.") => reader.refuse(key, "is a worker's key; write producer.override. before the option here, or give the worker's file with --worker"),
         None => unknown(reader, key, None),
     }
@@ -93,8 +94,20 @@ fn near_head(key: &str) -> Option<String> {
 
 fn unknown(reader: &mut Reader, key: &str, near: Option<&str>) {
     match near {
-        Some(near) => reader.say(key, Verdict::Refused, format!("is no option that is known; did you mean `{near}`? Debezium has ignored it: correct it, or remove it to keep what is")),
-        None => reader.say(key, Verdict::Ignored, "is no option of this connector, of Debezium's or of Connect's; they ignore it, and so do we"),
+        Some(near) => reader.say(
+            key,
+            Verdict::Refused,
+            format!(
+                "is no option that is known; did you mean \
+            `{near}`? Debezium has ignored it: correct it, or remove it to keep what is"
+            ),
+        ),
+        None => reader.say(
+            key,
+            Verdict::Ignored,
+            "is no option of this connector, of Debezium's or of \
+            Connect's; they ignore it, and so do we",
+        ),
     }
 }
 
@@ -195,7 +208,8 @@ pub(crate) fn converter_key(reader: &mut Reader, file: File, key: &str) {
     let option = parts.nth(1).unwrap_or_default();
     let Some(written) = reader.value(file, &base).map(|value| value.text.clone()) else {
         let text = format!(
-            "without {base} beside it, it has no effect, there and here: the worker's converter comes with the worker's options"
+            "without {base} beside it, it has no effect, there and here: the worker's converter comes with the \
+                worker's options"
         );
         return reader.say_in(file, key, Verdict::Ignored, &text);
     };
@@ -242,14 +256,16 @@ fn option_of(
         };
     }
     if has_delegate && option.starts_with("delegate.converter.") {
-        let text = "Debezium reads options of a delegate behind `delegate.converter.type.` only and ignores this; rename or remove it";
+        let text = "Debezium reads options of a delegate behind `delegate.converter.type.` only and ignores \
+            this; rename or remove it";
         return reader.say_in(file, key, Verdict::Warned, text);
     }
     match nearest(option, class.keys.iter().map(|known| known.name)) {
         Some(near) => {
             let base = key.strip_suffix(option).unwrap_or_default();
             let text = format!(
-                "is no option of this converter; did you mean `{base}{near}`? It has been ignored: correct it, or remove it to keep what is"
+                "is no option of this converter; did you mean `{base}{near}`? It has been ignored: correct it, \
+                    or remove it to keep what is"
             );
             reader.say_in(file, key, Verdict::Refused, &text);
         }
@@ -297,8 +313,21 @@ fn worker_key(reader: &mut Reader, key: &str) {
         return apply(reader, File::Worker, key, known);
     }
     match nearest(key, WORKER.iter().map(|known| known.name)) {
-        Some(near) => reader.say_in(File::Worker, key, Verdict::Refused, &format!("is no option of a worker; did you mean `{near}`? Connect has ignored it: correct it, or remove it to keep what is")),
-        None => reader.say_in(File::Worker, key, Verdict::Ignored, "is no option that matters to a connector"),
+        Some(near) => reader.say_in(
+            File::Worker,
+            key,
+            Verdict::Refused,
+            &format!(
+                "is no option of a worker; did you mean \
+            `{near}`? Connect has ignored it: correct it, or remove it to keep what is"
+            ),
+        ),
+        None => reader.say_in(
+            File::Worker,
+            key,
+            Verdict::Ignored,
+            "is no option that matters to a connector",
+        ),
     }
 }
 

@@ -8,7 +8,8 @@ use crate::keys::{Key, always, key};
 const OWN_CLUSTER: &str = "it is about workers finding each other; one process runs one pipeline";
 const OWN_TOPICS: &str = "the slot is the only store of the position; nothing is kept in topics";
 const OWN_PAGES: &str = "there is no REST interface; see [http] listen";
-const WORKER_OWN: &str = "of the worker's own connections; the connector's producer takes `producer.` and `producer.override.` keys only";
+const WORKER_OWN: &str = "of the worker's own connections; the connector's producer takes `producer.` and \
+    `producer.override.` keys only";
 
 /// What Connect reads in any source connector's configuration.
 pub(crate) const FRAMEWORK: &[Key] = &[
@@ -28,7 +29,8 @@ pub(crate) const FRAMEWORK: &[Key] = &[
     key("config.action.reload", Text, Ignored("secrets are read at start; restart the process when they change")).default(&[always("restart")]),
     key("exactly.once.support", Text, Words(&[
         ("requested", I, "asks for exactly-once only where a worker offers it; delivery is at least once here"),
-        ("required", R, "exactly-once delivery is not built yet; write requested once consumers can bear a repeated event (same header `id`), or keep Debezium"),
+        ("required", R, "exactly-once delivery is not built yet; write requested once consumers can bear a \
+            repeated event (same header `id`), or keep Debezium"),
     ])).default(&[always("requested")]),
     key("transaction.boundary", Text, Words(&[
         ("poll", I, "is about Kafka transactions, which are not used"),
@@ -66,11 +68,14 @@ pub(crate) const WORKER: &[Key] = &[
     key("group.id", Text, Ignored(OWN_CLUSTER)),
     key("client.id", Text, Ignored("the client's name is set with [kafka] client_id")),
     key("offset.storage.topic", Text, Mapped("`takeover` reads the stored offset there; nothing is written to it")),
-    key("offset.storage.file.filename", Text, Ignored("the slot is the only store of the position; for `takeover`, give the offset as JSON")),
+    key("offset.storage.file.filename", Text, Ignored("the slot is the only store of the position; for \
+        `takeover`, give the offset as JSON")),
     key("offset.storage.partitions", Int(-1), Ignored(OWN_TOPICS)),
     key("offset.storage.replication.factor", Int(-1), Ignored(OWN_TOPICS)),
-    key("offset.flush.interval.ms", Int(0), Ignored("the position is confirmed as soon as Kafka has acknowledged it")).default(&[always("60000")]),
-    key("offset.flush.timeout.ms", Int(0), Ignored("the position is confirmed as soon as Kafka has acknowledged it")).default(&[always("5000")]),
+    key("offset.flush.interval.ms", Int(0), Ignored("the position is confirmed as soon as Kafka has acknowledged \
+        it")).default(&[always("60000")]),
+    key("offset.flush.timeout.ms", Int(0), Ignored("the position is confirmed as soon as Kafka has acknowledged \
+        it")).default(&[always("5000")]),
     key("config.storage.topic", Text, Ignored(OWN_TOPICS)),
     key("config.storage.replication.factor", Int(-1), Ignored(OWN_TOPICS)),
     key("status.storage.topic", Text, Ignored(OWN_TOPICS)),

@@ -6,15 +6,20 @@ use crate::keys::Rule::{Ignored, Kept, Mapped, Only, Refused, Words};
 use crate::keys::{Key, always, from, key};
 
 const NO_SNAPSHOT: &str = "no snapshot is taken here";
-const NO_QUEUE: &str = "rows are handed on as they arrive, within [kafka] in_flight_records_max and in_flight_bytes_max";
-const NO_HEARTBEAT: &str = "no heartbeat is needed: the position follows the server's keepalives when the outbox is quiet, and none is published";
+const NO_QUEUE: &str = "rows are handed on as they arrive, within [kafka] in_flight_records_max and \
+    in_flight_bytes_max";
+const NO_HEARTBEAT: &str = "no heartbeat is needed: the position follows the server's keepalives when the outbox \
+    is quiet, and none is published";
 const NO_SIGNALS: &str = "there are no ad hoc snapshots, and so no signals for them";
 const NO_DELETE: &str =
     "the Event Router drops what it is about (UPDATE and DELETE), there and here";
-const OTHER_CHANGE: &str = "it would change the rows before they are routed, which is not built; remove it, or keep Debezium for this outbox";
+const OTHER_CHANGE: &str = "it would change the rows before they are routed, which is not built; remove it, or \
+    keep Debezium for this outbox";
 
 /// Whether a first start is at hand is for the caller to see; the configuration alone does not say.
-pub(crate) const INITIAL: &str = "where the slot exists, as after `takeover`, nothing is to be snapshot and the stream goes on. A first start, without a slot, would publish all rows of the table, which is not built yet and is refused: write no_data for it";
+pub(crate) const INITIAL: &str = "where the slot exists, as after `takeover`, nothing is to be snapshot and the \
+    stream goes on. A first start, without a slot, would publish all rows of the table, which is not built yet \
+    and is refused: write no_data for it";
 
 /// All options of the connector itself.
 pub(crate) const CONNECTOR: &[Key] = &[
@@ -36,8 +41,10 @@ pub(crate) const CONNECTOR: &[Key] = &[
     key("column.exclude.list", Text, Refused(OTHER_CHANGE)),
     key("plugin.name", Text, Words(&[
         ("pgoutput", K, "the only plugin there is here"),
-        ("decoderbufs", R, "a slot of this plugin cannot be read here; create a pgoutput slot beside it and move over as docs/migrate-from-debezium.md says, then write pgoutput"),
-        ("wal2json", R, "a slot of this plugin cannot be read here, nor by Debezium from 2.0 on; create a pgoutput slot beside it and move over as docs/migrate-from-debezium.md says, then write pgoutput"),
+        ("decoderbufs", R, "a slot of this plugin cannot be read here; create a pgoutput slot beside it and move \
+            over as docs/migrate-from-debezium.md says, then write pgoutput"),
+        ("wal2json", R, "a slot of this plugin cannot be read here, nor by Debezium from 2.0 on; create a \
+            pgoutput slot beside it and move over as docs/migrate-from-debezium.md says, then write pgoutput"),
     ])).default(&[always("decoderbufs")]),
     key("message.key.columns", Text, Ignored("the Event Router sets the key itself")),
     key("skipped.operations", Text, Kept("only INSERTs are routed")).default(&[always("t")]),
@@ -46,7 +53,8 @@ pub(crate) const CONNECTOR: &[Key] = &[
     key("include.unknown.datatypes", Bool, Kept("columns of unknown types are kept as bytes")).default(&[always("false")]),
     key("include.schema.changes", Bool, Ignored("the PostgreSQL connector publishes none")).default(&[always("true")]),
     key("include.schema.comments", Bool, Ignored("comments reach no outbox record")).default(&[always("false")]),
-    key("provide.transaction.metadata", Bool, Only("false", "off, there and here", "the topic <prefix>.transaction is not published here; set it to false once nobody reads that topic")).default(&[always("false")]),
+    key("provide.transaction.metadata", Bool, Only("false", "off, there and here", "the topic <prefix>.transaction is not \
+        published here; set it to false once nobody reads that topic")).default(&[always("false")]),
     key("topic.naming.strategy", Text, Only("io.debezium.schema.SchemaTopicNamingStrategy", "the standard one", "only the standard strategy is known; remove the key")),
     key("topic.delimiter", Text, Only(".", "the standard one", "only `.` is known; remove the key")).default(&[always(".")]),
     key("topic.cache.size", Int(0), Ignored("a cache of the connector")),
@@ -54,7 +62,8 @@ pub(crate) const CONNECTOR: &[Key] = &[
     key("source.struct.version", Text, Ignored("the source block reaches no outbox record")),
     key("sourceinfo.struct.maker", Text, Ignored("the source block reaches no outbox record")),
     key("converters", Text, Refused("custom converters are Java code; remove them, or keep Debezium for this outbox")),
-    key("post.processors", Text, Refused("post processors are Java code; remove them, or keep Debezium for this outbox")),
+    key("post.processors", Text, Refused("post processors are Java code; remove them, or keep Debezium for this \
+        outbox")),
     key("custom.sanitize.pattern", Text, Ignored("names of metrics are ours")),
     key("custom.metric.tags", Text, Ignored("metrics are ours; see docs/metrics.md")),
     key("extended.headers.enabled", Bool, Kept("the __debezium.context.* headers before `id`"))
@@ -65,7 +74,8 @@ pub(crate) const CONNECTOR: &[Key] = &[
         ]).since(3, 2, 1),
     // Slot.
     key("slot.name", Text, Mapped("source.slot")).default(&[always("debezium")]),
-    key("slot.drop.on.stop", Bool, Only("false", "the slot is never dropped here", "the slot is never dropped here, since what comes in between would be lost; set it to false")).default(&[always("false")]),
+    key("slot.drop.on.stop", Bool, Only("false", "the slot is never dropped here", "the slot is never dropped here, since \
+        what comes in between would be lost; set it to false")).default(&[always("false")]),
     key("slot.stream.params", Text, Refused("further options of START_REPLICATION are not passed on; remove it")),
     key("slot.max.retries", Int(0), Ignored("what can heal by itself is tried again without a limit; see [retry]")).default(&[always("6")]),
     key("slot.retry.delay.ms", Int(0), Ignored("waits are set with [retry]")).default(&[always("10000")]),
@@ -82,18 +92,23 @@ pub(crate) const CONNECTOR: &[Key] = &[
     key("publication.name", Text, Mapped("source.publication")).default(&[always("dbz_publication")]),
     key("publication.autocreate.mode", Text, Words(&[
         ("disabled", M, "source.create = false: the publication has to exist"),
-        ("all_tables", W, "an existing publication is used as it is. One for all tables is never created here: with --create it is made for the outbox tables alone"),
-        ("filtered", M, "an existing publication is used as it is and never altered; with --create it is made for the outbox tables. Debezium would alter it to its own list of tables"),
+        ("all_tables", W, "an existing publication is used as it is. One for all tables is never created here: \
+            with --create it is made for the outbox tables alone"),
+        ("filtered", M, "an existing publication is used as it is and never altered; with --create it is made \
+            for the outbox tables. Debezium would alter it to its own list of tables"),
         ("no_tables", M, "an existing publication is used as it is; with --create it is made without tables"),
     ])).default(&[always("all_tables")]),
-    key("publish.via.partition.root", Bool, Mapped("used where a publication is created; an existing one says so itself")).default(&[always("false")]).since(3, 2, 0),
-    key("replica.identity.autoset.values", Text, Ignored("the replica identity is about UPDATE and DELETE, which are not routed; no table is altered here")),
+    key("publish.via.partition.root", Bool, Mapped("used where a publication is created; an existing one says so \
+        itself")).default(&[always("false")]).since(3, 2, 0),
+    key("replica.identity.autoset.values", Text, Ignored("the replica identity is about UPDATE and DELETE, which \
+        are not routed; no table is altered here")),
     // Snapshot.
     key("snapshot.mode", Text, Words(&[
         ("no_data", K, "starts at the slot's position, without a snapshot"),
         ("initial", W, INITIAL),
         ("always", R, "it would publish all rows of the table at each start; write no_data"),
-        ("initial_only", R, "it publishes the table once and stops, which is not built yet; write no_data, or let Debezium do it"),
+        ("initial_only", R, "it publishes the table once and stops, which is not built yet; write no_data, or \
+            let Debezium do it"),
         ("when_needed", W, INITIAL),
         ("configuration_based", R, "it depends on further keys; write no_data"),
         ("custom", R, "a snapshot mode in Java; write no_data"),
@@ -140,21 +155,28 @@ pub(crate) const CONNECTOR: &[Key] = &[
     key("lsn.flush.mode", Text, Words(&[
         ("connector", K, "what Kafka has acknowledged is confirmed"),
         ("connector_and_driver", K, "what Kafka has acknowledged is confirmed, and the server's keepalives when nothing waits"),
-        ("manual", R, "the position is always confirmed here, or the server would keep its log for ever; write connector and stop moving the slot by other means"),
+        ("manual", R, "the position is always confirmed here, or the server would keep its log for ever; write \
+            connector and stop moving the slot by other means"),
     ])).default(&[always("connector")]).since(3, 4, 0),
-    key("flush.lsn.source", Bool, Only("true", "an old name: what Kafka has acknowledged is confirmed; from 3.4 on write lsn.flush.mode=connector, or remove it", "an old name for lsn.flush.mode=manual: the position is always confirmed here, or the server would keep its log for ever; remove it and stop moving the slot by other means")).default(&[always("true")]),
+    key("flush.lsn.source", Bool, Only("true", "an old name: what Kafka has acknowledged is confirmed; from 3.4 on write lsn.flush.mode=connector, or remove it", "an old name for lsn.flush.mode=manual: \
+        the position is always confirmed here, or the server would keep its log for ever; remove it and stop \
+        moving the slot by other means")).default(&[always("true")]),
     key("lsn.flush.timeout.ms", Int(0), Ignored("confirming waits for nothing here")).default(&[always("30000")]).since(3, 2, 0),
     key("lsn.flush.timeout.action", Text, Ignored("confirming waits for nothing here")).default(&[always("fail")]).since(3, 2, 0),
     key("connection.validation.timeout.ms", Int(0), Ignored("the first connection is the check")).default(&[always("60000")]),
     key("executor.shutdown.timeout.ms", Int(0), Ignored("stopping is limited by [kafka] drain_timeout")).default(&[always("4000")]),
     // Errors.
-    key("errors.max.retries", Int(-1), Ignored("what can heal by itself is tried again without a limit; see [retry]")).default(&[always("-1")]),
+    key("errors.max.retries", Int(-1), Ignored("what can heal by itself is tried again without a limit; see \
+        [retry]")).default(&[always("-1")]),
     key("retriable.restart.connector.wait.ms", Int(0), Ignored("waits are set with [retry]")).default(&[always("10000")]),
     key("event.processing.failure.handling.mode", Text, Words(&[
         ("fail", K, "a row that cannot be read stops the stream"),
-        ("warn", W, "a row that cannot be read stops the stream here, and is never passed over; errors.tolerance=all passes over rows that make no record"),
-        ("skip", W, "a row that cannot be read stops the stream here, and is never passed over; errors.tolerance=all passes over rows that make no record"),
-        ("ignore", W, "a row that cannot be read stops the stream here, and is never passed over; errors.tolerance=all passes over rows that make no record"),
+        ("warn", W, "a row that cannot be read stops the stream here, and is never passed over; \
+            errors.tolerance=all passes over rows that make no record"),
+        ("skip", W, "a row that cannot be read stops the stream here, and is never passed over; \
+            errors.tolerance=all passes over rows that make no record"),
+        ("ignore", W, "a row that cannot be read stops the stream here, and is never passed over; \
+            errors.tolerance=all passes over rows that make no record"),
     ])).default(&[always("fail")]),
     key("event.converting.failure.handling.mode", Text, Words(&[
         ("warn", W, "a column that cannot be converted stops the stream here; Debezium logs it and sends NULL"),
@@ -189,8 +211,10 @@ pub(crate) const CONNECTOR: &[Key] = &[
     key("database.sslcert", Text, Mapped("source.sslcert")),
     key("database.sslkey", Text, Mapped("source.sslkey (PEM)")),
     key("database.sslrootcert", Text, Mapped("source.sslrootcert")),
-    key("database.sslpassword", Text, Refused("encrypted keys are not read; decrypt it with `openssl pkcs8 -in KEY -out key.pem`, point database.sslkey to key.pem and remove this")),
-    key("database.sslfactory", Text, Only("org.postgresql.ssl.DefaultJavaSSLFactory", "certificates are checked as sslmode says", "a Java class; remove it and let database.sslmode and database.sslrootcert say what is checked")),
+    key("database.sslpassword", Text, Refused("encrypted keys are not read; decrypt it with `openssl pkcs8 -in \
+        KEY -out key.pem`, point database.sslkey to key.pem and remove this")),
+    key("database.sslfactory", Text, Only("org.postgresql.ssl.DefaultJavaSSLFactory", "certificates are checked as sslmode says", "a Java class; remove it and let \
+        database.sslmode and database.sslrootcert say what is checked")),
     key("database.tcpKeepAlive", Bool, Ignored("keepalive is always on")).default(&[always("true")]),
     key("database.query.timeout.ms", Int(0), Ignored("there are no long queries")).default(&[always("600000")]),
     key("database.initial.statements", Text, Ignored("they run on connections that the stream does not use")),
@@ -198,7 +222,8 @@ pub(crate) const CONNECTOR: &[Key] = &[
     key("database.socketTimeout", Int(0), Ignored("a silent connection is noticed by missing keepalives")),
     key("database.loginTimeout", Int(0), Ignored("set [source] connect_timeout")),
     key("database.ApplicationName", Text, Ignored("set [source] application_name")),
-    key("database.connection.factory.class", Text, Refused("a Java class (such as for AWS IAM tokens); use a password or a client certificate")),
+    key("database.connection.factory.class", Text, Refused("a Java class (such as for AWS IAM tokens); use a \
+        password or a client certificate")),
     // Messages.
     key("message.prefix.include.list", Text, Kept("which logical messages are taken")),
     key("message.prefix.exclude.list", Text, Kept("which logical messages are not taken")),

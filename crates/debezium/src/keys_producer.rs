@@ -54,7 +54,8 @@ pub(crate) const PRODUCER: &[(&str, Use)] = &[
     (
         "partitioner.class",
         Refused(
-            "a Java class; keys go where Java's default partitioner sends them. Remove it, or use a `partition` placement",
+            "a Java class; keys go where Java's default partitioner sends them. Remove it, or use a `partition` \
+                placement",
         ),
     ),
     (

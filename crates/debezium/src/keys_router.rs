@@ -11,7 +11,8 @@ pub(crate) struct Class {
     pub(crate) keys: &'static [Key],
 }
 
-const NO_TRACES: &str = "needs OpenTelemetry in the worker; no spans are made here and no trace headers added. If your records carry `traceparent` from Debezium's own spans, they will not any more";
+const NO_TRACES: &str = "needs OpenTelemetry in the worker; no spans are made here and no trace headers added. \
+    If your records carry `traceparent` from Debezium's own spans, they will not any more";
 
 /// The options of the Outbox Event Router.
 pub(crate) const EVENT_ROUTER: &[Key] = &[
@@ -22,15 +23,18 @@ pub(crate) const EVENT_ROUTER: &[Key] = &[
     ])).default(&[always("warn")]),
     key("table.field.event.id", Text, Kept("column of the header `id`")).default(&[always("id")]),
     key("table.field.event.key", Text, Kept("column of the key")).default(&[always("aggregateid")]),
-    key("table.field.event.type", Text, Ignored("Debezium accepts it and never uses it; a type reaches Kafka by table.fields.additional.placement")).default(&[always("type")]),
-    key("table.field.event.timestamp", Text, Kept("column of the record's timestamp; timestamptz and bigint work as well")),
+    key("table.field.event.type", Text, Ignored("Debezium accepts it and never uses it; a type reaches Kafka by \
+        table.fields.additional.placement")).default(&[always("type")]),
+    key("table.field.event.timestamp", Text, Kept("column of the record's timestamp; timestamptz and bigint work \
+        as well")),
     key("table.field.event.payload", Text, Kept("column of the value")).default(&[always("payload")]),
     key("table.fields.additional.placement", Text, Kept("further columns as headers, envelope fields or partition")),
     key("table.field.additional.missing", Text, Words(&[
         ("error", K, "a missing column stops the stream"),
         ("ignore", K, "a missing column is left out"),
     ])).default(&[always("error")]).since(3, 6, 0),
-    key("table.fields.additional.error.on.missing", Bool, Kept("the old name of table.field.additional.missing, followed in all versions (3.6 and later ignore it): false is ignore")).default(&[always("true")]),
+    key("table.fields.additional.error.on.missing", Bool, Kept("the old name of \
+        table.field.additional.missing, followed in all versions (3.6 and later ignore it): false is ignore")).default(&[always("true")]),
     key("table.field.event.schema.version", Text, Kept("column with the version of the envelope's schema")),
     key("route.by.field", Text, Kept("column that the topic is made from")).default(&[always("aggregatetype")]),
     key("route.topic.regex", Text, Kept("has to match the whole value")).default(&[always("(?<routedByValue>.*)")]),

@@ -19,7 +19,9 @@ pub(crate) fn lint(reader: &mut Reader, native: &mut NativeConfig) {
         && native.connect.tables == router::connect::TableFilter::default()
         && native.connect.messages.is_none()
     {
-        reader.warn("table.include.list", "is not given, so all tables of the publication are captured, and each row of each of them has to be an outbox row; name the outbox table, so that others cannot stop the stream");
+        reader.warn("table.include.list", "is not given, so all tables of the publication are captured, and each \
+            row of each of them has to be an outbox row; name the outbox table, so that others cannot stop the \
+            stream");
     }
 }
 

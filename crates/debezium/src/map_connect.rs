@@ -186,7 +186,11 @@ fn predicates(reader: &mut Reader, config: &mut ConnectConfig) {
         let written = required(reader, &type_key, "the predicate's class");
         let Some(class) = keys_router::class(PREDICATES, &written) else {
             if !written.is_empty() {
-                reader.refuse(&type_key, "is no predicate that is known here; the known ones are TopicNameMatches, HasHeaderKey and RecordIsTombstone");
+                reader.refuse(
+                    &type_key,
+                    "is no predicate that is known here; the known ones are \
+                    TopicNameMatches, HasHeaderKey and RecordIsTombstone",
+                );
             }
             continue;
         };
@@ -316,7 +320,9 @@ fn unknown_transform(class: &str) -> String {
         _ => "is not among those",
     };
     format!(
-        "{why}: the transforms that are known here are EventRouter, DecodeLogicalDecodingMessageContent, ByLogicalTableRouter, RegexRouter, InsertHeader, DropHeaders and Connect's Filter; remove it from `transforms`, or keep Debezium for this outbox"
+        "{why}: the transforms that are known here are EventRouter, DecodeLogicalDecodingMessageContent, \
+            ByLogicalTableRouter, RegexRouter, InsertHeader, DropHeaders and Connect's Filter; remove it from \
+            `transforms`, or keep Debezium for this outbox"
     )
 }
 
@@ -330,7 +336,12 @@ fn predicate_of(
     let predicate = reader.filled(&key).map(str::to_owned);
     match &predicate {
         None if matches!(apply, Transform::Filter {}) => {
-            reader.say(&key, Verdict::Refused, "is missing, so that everything would be dropped; write the predicate of what is to be dropped");
+            reader.say(
+                &key,
+                Verdict::Refused,
+                "is missing, so that everything would be dropped; write the \
+                predicate of what is to be dropped",
+            );
         }
         Some(name)
             if !config.predicates.contains_key(name)
@@ -360,7 +371,8 @@ fn messages(reader: &mut Reader, config: &mut ConnectConfig) {
     }
     for key in ["message.prefix.include.list", "message.prefix.exclude.list"] {
         if reader.filled(key).is_some() {
-            reader.say(key, Verdict::Warned, "without the transform DecodeLogicalDecodingMessageContent, Debezium publishes raw messages to <topic.prefix>.message; they are not published here");
+            reader.say(key, Verdict::Warned, "without the transform DecodeLogicalDecodingMessageContent, \
+                Debezium publishes raw messages to <topic.prefix>.message; they are not published here");
         }
     }
 }

@@ -35,7 +35,8 @@ fn missing(reader: &mut Reader, key: &str) {
     let text = match reader.has_worker {
         true => format!("is in neither file, and Connect refuses that; write {key}"),
         false => format!(
-            "is not given, so the worker's decides which bytes consumers get; give its file with --worker, or write {key}"
+            "is not given, so the worker's decides which bytes consumers get; give its file with --worker, or \
+                write {key}"
         ),
     };
     reader.say(key, Verdict::Refused, text);
@@ -124,12 +125,14 @@ fn unknown_converter(class: &str) -> String {
     let what = if class == "io.debezium.converters.ByteArrayConverter" {
         "fails on what Debezium makes of bytea; write io.debezium.converters.BinaryDataConverter"
     } else if lower.contains("avro") {
-        "is the Avro converter, which needs a schema registry and is not built yet; keep Debezium for this outbox, or change to a JsonConverter together with the consumers"
+        "is the Avro converter, which needs a schema registry and is not built yet; keep Debezium for this \
+            outbox, or change to a JsonConverter together with the consumers"
     } else if lower.contains("protobuf")
         || lower.contains("jsonschema")
         || lower.contains("apicurio")
     {
-        "needs a schema registry, which is not built yet; keep Debezium for this outbox, or change to a JsonConverter together with the consumers"
+        "needs a schema registry, which is not built yet; keep Debezium for this outbox, or change to a \
+            JsonConverter together with the consumers"
     } else if lower.contains("cloudevents") {
         "makes CloudEvents, which is not built; keep Debezium for this outbox"
     } else {

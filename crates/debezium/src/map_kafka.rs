@@ -58,7 +58,11 @@ fn options(reader: &mut Reader) -> Options {
                 continue;
             };
             if file == File::Connector && overriding_is_forbidden(reader, name) {
-                reader.refuse(&key, "is forbidden by the worker's connector.client.config.override.policy, and Connect refuses the connector; remove it here, or allow it there");
+                reader.refuse(
+                    &key,
+                    "is forbidden by the worker's connector.client.config.override.policy, and \
+                    Connect refuses the connector; remove it here, or allow it there",
+                );
                 continue;
             }
             let Some(value) = reader.value(file, &key) else {
@@ -137,7 +141,15 @@ fn place(reader: &mut Reader, options: &Options, kafka: &mut Kafka, name: &str) 
         None => match nearest(name, producer_names()) {
             Some(near) => {
                 let near = key.replace(name, near);
-                reader.say_in(file, key, Verdict::Refused, &format!("is no option of the producer; did you mean `{near}`? It has been ignored: correct it, or remove it to keep what is"));
+                reader.say_in(
+                    file,
+                    key,
+                    Verdict::Refused,
+                    &format!(
+                        "is no option of the producer; did you \
+                    mean `{near}`? It has been ignored: correct it, or remove it to keep what is"
+                    ),
+                );
             }
             None => reader.say_in(
                 file,

@@ -181,7 +181,8 @@ fn jaas_config(reader: &mut Reader, options: &Options, option: &ProducerOption, 
             return refuse(
                 reader,
                 option,
-                "names a login module that is not known here; the known ones are PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule",
+                "names a login module that is not known here; the known ones are PlainLoginModule, \
+                    ScramLoginModule and OAuthBearerLoginModule",
             );
         }
     };
@@ -279,14 +280,18 @@ fn truststore(reader: &mut Reader, options: &Options, option: &ProducerOption, k
             reader,
             option,
             &format!(
-                "is a PKCS#12 store, which cannot be read for authorities; make a PEM file with `openssl pkcs12 -in {path} -nokeys -out ca.pem`, and write its name here and ssl.truststore.type=PEM beside it"
+                "is a PKCS#12 store, which cannot be read for authorities; make a PEM file with `openssl pkcs12 \
+                    -in {path} -nokeys -out ca.pem`, and write its name here and ssl.truststore.type=PEM beside \
+                    it"
             ),
         ),
         Store::Jks => refuse(
             reader,
             option,
             &format!(
-                "is a Java key store; make a PEM file with `keytool -importkeystore -srckeystore {path} -destkeystore ca.p12 -deststoretype PKCS12` and `openssl pkcs12 -in ca.p12 -nokeys -out ca.pem`, and write its name here and ssl.truststore.type=PEM beside it"
+                "is a Java key store; make a PEM file with `keytool -importkeystore -srckeystore {path} \
+                    -destkeystore ca.p12 -deststoretype PKCS12` and `openssl pkcs12 -in ca.p12 -nokeys -out \
+                    ca.pem`, and write its name here and ssl.truststore.type=PEM beside it"
             ),
         ),
     }
@@ -319,7 +324,9 @@ fn keystore(reader: &mut Reader, options: &Options, option: &ProducerOption, kaf
             reader,
             option,
             &format!(
-                "is a Java key store; make a PKCS#12 store with `keytool -importkeystore -srckeystore {path} -destkeystore client.p12 -deststoretype PKCS12`, and write its name here and ssl.keystore.type=PKCS12 beside it"
+                "is a Java key store; make a PKCS#12 store with `keytool -importkeystore -srckeystore {path} \
+                    -destkeystore client.p12 -deststoretype PKCS12`, and write its name here and \
+                    ssl.keystore.type=PKCS12 beside it"
             ),
         ),
     }

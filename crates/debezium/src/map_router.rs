@@ -16,7 +16,11 @@ pub(crate) fn event_router(reader: &mut Reader, prefix: &str) -> EventRouterConf
     let mut column = |name: &str, default: String| match reader.get(&key(name)).map(str::to_owned) {
         None => default,
         Some(text) if text.is_empty() => {
-            reader.refuse(&key(name), "is empty, on which Debezium fails; write a column's name, or remove it for the default");
+            reader.refuse(
+                &key(name),
+                "is empty, on which Debezium fails; write a column's name, or remove it \
+                for the default",
+            );
             default
         }
         Some(text) => text,
@@ -90,7 +94,13 @@ fn placements(reader: &mut Reader, key: &str) -> Vec<Placement> {
     match Placement::parse_list(&text) {
         Ok(list) => list,
         Err(error) => {
-            reader.refuse(key, format!("cannot be read: {error}; write COLUMN:header, COLUMN:envelope or COLUMN:partition, with :ALIAS if it is to be called otherwise"));
+            reader.refuse(
+                key,
+                format!(
+                    "cannot be read: {error}; write COLUMN:header, COLUMN:envelope or \
+                COLUMN:partition, with :ALIAS if it is to be called otherwise"
+                ),
+            );
             Vec::new()
         }
     }
@@ -111,7 +121,9 @@ fn topic_regex(reader: &mut Reader, prefix: &str) -> Option<String> {
             "is no regular expression, as its brackets do not close; correct it",
         );
     } else if let Some(group) = missing_group(&regex, &replacement) {
-        reader.refuse(&key, format!("has no group `(?<{group}>…)`, which the replacement `{replacement}` names, so that Debezium fails on every event; name the group, or write $1 for the first one into {replacement_key}"));
+        reader.refuse(&key, format!("has no group `(?<{group}>…)`, which the replacement `{replacement}` names, \
+            so that Debezium fails on every event; name the group, or write $1 for the first one into \
+            {replacement_key}"));
     }
     Some(regex)
 }

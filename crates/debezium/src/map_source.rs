@@ -78,7 +78,9 @@ fn plugin(reader: &mut Reader) {
         reader.say(
             "plugin.name",
             Verdict::Refused,
-            "is not given, and Debezium's default is decoderbufs, whose slots cannot be read here; write pgoutput if that is what the slot has (`select plugin from pg_replication_slots`), else move over to a new slot as docs/migrate-from-debezium.md says",
+            "is not given, and Debezium's default is decoderbufs, whose slots cannot be read here; write \
+                pgoutput if that is what the slot has (`select plugin from pg_replication_slots`), else move \
+                over to a new slot as docs/migrate-from-debezium.md says",
         );
     }
 }
@@ -127,11 +129,13 @@ fn sslmode(reader: &mut Reader) -> String {
         "disable" | "prefer" | "verify-ca" | "verify-full" => {}
         "require" if reader.filled("database.sslrootcert").is_some() => reader.warn(
             "database.sslmode",
-            "with database.sslrootcert, require checks the certificate's authority, as libpq does; Debezium's driver does not",
+            "with database.sslrootcert, require checks the certificate's authority, as libpq does; Debezium's \
+                driver does not",
         ),
         "require" => {}
         "allow" => reader.refuse("database.sslmode", "is not known here; write prefer, which tries TLS first"),
-        _ => reader.refuse("database.sslmode", "is none of its words; write disable, prefer, require, verify-ca or verify-full"),
+        _ => reader.refuse("database.sslmode", "is none of its words; write disable, prefer, require, verify-ca \
+            or verify-full"),
     }
     mode
 }
@@ -142,9 +146,17 @@ fn sslkey(reader: &mut Reader) -> Option<String> {
     let quoted = shell_word(&path);
     let lower = path.to_ascii_lowercase();
     if [".pk8", ".der"].iter().any(|end| lower.ends_with(end)) {
-        reader.refuse("database.sslkey", format!("is a key in DER form by its name; make it PEM with `openssl pkcs8 -inform DER -nocrypt -in {quoted} -out key.pem` and write the new file's name"));
+        reader.refuse(
+            "database.sslkey",
+            format!(
+                "is a key in DER form by its name; make it PEM with `openssl \
+            pkcs8 -inform DER -nocrypt -in {quoted} -out key.pem` and write the new file's name"
+            ),
+        );
     } else if [".p12", ".pfx"].iter().any(|end| lower.ends_with(end)) {
-        reader.refuse("database.sslkey", format!("is a PKCS#12 store by its name; take the key out with `openssl pkcs12 -in {quoted} -nocerts -nodes -out key.pem`, the certificate with `-clcerts -nokeys`, and write the new files' names into database.sslkey and database.sslcert"));
+        reader.refuse("database.sslkey", format!("is a PKCS#12 store by its name; take the key out with `openssl \
+            pkcs12 -in {quoted} -nocerts -nodes -out key.pem`, the certificate with `-clcerts -nokeys`, and \
+            write the new files' names into database.sslkey and database.sslcert"));
     }
     Some(path)
 }
@@ -197,7 +209,11 @@ fn publication(reader: &mut Reader) -> String {
             "is no name of a publication; write 1 to 63 bytes",
         );
     } else if name.chars().any(char::is_uppercase) {
-        reader.warn("publication.name", "has capitals, which Debezium loses when it creates a publication; the name is taken exactly here, so look up how it is called in pg_publication");
+        reader.warn(
+            "publication.name",
+            "has capitals, which Debezium loses when it creates a publication; the \
+            name is taken exactly here, so look up how it is called in pg_publication",
+        );
     }
     name
 }
@@ -216,7 +232,9 @@ fn autocreate(reader: &mut Reader) -> Autocreate {
             reader.say(
                 "publication.autocreate.mode",
                 Verdict::Warned,
-                "is not given, and Debezium's default is all_tables: an existing publication is used as it is. One for all tables is never created here; with --create it is made for the outbox tables alone",
+                "is not given, and Debezium's default is all_tables: an existing publication is used as it is. \
+                    One for all tables is never created here; with --create it is made for the outbox tables \
+                    alone",
             );
             Autocreate::AllTables
         }

@@ -120,7 +120,12 @@ fn group(
 fn patterns(reader: &mut Reader, key: &str, needed: bool) -> Vec<String> {
     let patterns = list(reader.get(key).unwrap_or_default());
     if patterns.is_empty() && needed {
-        reader.say(key, Verdict::Refused, "is missing, so that the group takes no topic; write its patterns, or remove the group from topic.creation.groups");
+        reader.say(
+            key,
+            Verdict::Refused,
+            "is missing, so that the group takes no topic; write its patterns, or \
+            remove the group from topic.creation.groups",
+        );
     } else if patterns.iter().any(|pattern| unbalanced(pattern)) {
         reader.refuse(key, "has a pattern whose brackets do not close; correct it");
     }

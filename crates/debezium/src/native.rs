@@ -91,8 +91,14 @@ impl fmt::Display for FirstStart {
     /// What follows "run would start".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoData => ": where the slot is, if there is one; without one it refuses and names `takeover` and --create",
-            Self::Snapshot => ": where the slot is, if there is one; without one it refuses, as snapshot.mode asks for a snapshot (write no_data)",
+            Self::NoData => {
+                ": where the slot is, if there is one; without one it refuses and names `takeover` \
+                and --create"
+            }
+            Self::Snapshot => {
+                ": where the slot is, if there is one; without one it refuses, as snapshot.mode \
+                asks for a snapshot (write no_data)"
+            }
         })
     }
 }

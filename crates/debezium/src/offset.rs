@@ -174,7 +174,8 @@ fn refuse_other_server(slot: &Slot, stored: Lsn) -> Result<(), Refusal> {
     }
     Err(Refusal::new(
         format!(
-            "the stored offset {stored} lies ahead of the server, which is at {}: it belongs to another server or to a time before a restore",
+            "the stored offset {stored} lies ahead of the server, which is at {}: it belongs to another server \
+                or to a time before a restore",
             slot.wal_end
         ),
         "check host and database; after a restore, compare the outbox table with the topics before going on",
@@ -186,13 +187,18 @@ fn leading_slot(slot: &Slot, stored: Lsn, explanation: &mut Vec<String>) -> Resu
     if !slot.may_lead {
         return Err(Refusal::new(
             format!(
-                "the slot has confirmed {}, which is ahead of the stored offset {stored}: events between them may never have been published, and the server does not send them again",
+                "the slot has confirmed {}, which is ahead of the stored offset {stored}: events between them \
+                    may never have been published, and the server does not send them again",
                 slot.confirmed
             ),
             "check that the offset is this connector's newest and that nobody moved the slot (pg_replication_slot_advance, a slot made anew); compare the outbox table with the topics for that stretch. Only with lsn.flush.mode=connector_and_driver is this in order",
         ));
     }
-    explanation.push("the slot leads, as lsn.flush.mode=connector_and_driver allows: the driver confirmed what held no events".to_owned());
+    explanation.push(
+        "the slot leads, as lsn.flush.mode=connector_and_driver allows: the driver confirmed what \
+        held no events"
+            .to_owned(),
+    );
     Ok(())
 }
 
@@ -225,7 +231,11 @@ fn in_transaction(
         || "of unknown number".to_owned(),
         |transaction| transaction.to_string(),
     );
-    plan.explanation.push(format!("the last event, at {}, stands inside transaction {name}, whose end is not stored: it may be published in part or as a whole", open.done));
+    plan.explanation.push(format!(
+        "the last event, at {}, stands inside transaction {name}, whose end is not \
+        stored: it may be published in part or as a whole",
+        open.done
+    ));
     if variant == Variant::AtLeastOnce {
         plan.explanation
             .push("it is sent again as a whole, with the same `id` headers".to_owned());

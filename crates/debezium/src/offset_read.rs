@@ -12,7 +12,8 @@ use crate::offset_file::{is_java, pairs};
 pub enum OffsetError {
     /// The text has none of the forms that are read.
     #[error(
-        "the stored offset cannot be read: {what}; give Connect's answer to GET /connectors/NAME/offsets, the lines of the offsets topic as KEY<tab>VALUE, or the offset's JSON object alone"
+        "the stored offset cannot be read: {what}; give Connect's answer to GET /connectors/NAME/offsets, the \
+            lines of the offsets topic as KEY<tab>VALUE, or the offset's JSON object alone"
     )]
     Form {
         /// What is wrong.
@@ -30,7 +31,8 @@ pub enum OffsetError {
     },
     /// It was there and has been deleted.
     #[error(
-        "the offset of this connector has been deleted, so that its position is not known; start with what the slot has, or find out what was published from the topics"
+        "the offset of this connector has been deleted, so that its position is not known; start with what the \
+            slot has, or find out what was published from the topics"
     )]
     Deleted,
 }

@@ -220,7 +220,10 @@ impl<'a> Providers<'a> {
                 resolved.text.push_str(&format!("${{{inside}}}"));
                 resolved.left.push(Left {
                     known: true,
-                    text: format!("there is no environment variable {shell_name}; set it, or write \\\\${{{inside}}} if the text itself is meant"),
+                    text: format!(
+                        "there is no environment variable {shell_name}; set it, or write \
+                        \\\\${{{inside}}} if the text itself is meant"
+                    ),
                 });
             }
         }
@@ -277,7 +280,11 @@ impl<'a> Providers<'a> {
 
     fn in_kubernetes(&self, path: &str, key: &str) -> Result<String, String> {
         let Some(root) = self.secrets_directory else {
-            return Err("no directory with secrets is configured; give --secrets-directory, with files NAMESPACE/NAME/KEY or NAME/KEY".to_owned());
+            return Err(
+                "no directory with secrets is configured; give --secrets-directory, with files \
+                NAMESPACE/NAME/KEY or NAME/KEY"
+                    .to_owned(),
+            );
         };
         let (namespace, name) = path.split_once('/').unwrap_or(("", path));
         if [namespace, name, key]

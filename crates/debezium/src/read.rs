@@ -112,7 +112,8 @@ pub fn read(input: &Input<'_>) -> Result<Reading, ReadError> {
         return Err(ReadError::argument(
             &input.version.to_string(),
             "a version of Debezium whose behaviour is not known here",
-            "give --debezium-version from 2.5 to 3.7; of an older one the configuration has to be brought to those names first",
+            "give --debezium-version from 2.5 to 3.7; of an older one the configuration has to be brought to \
+                those names first",
         ));
     }
     let format = input

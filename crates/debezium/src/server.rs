@@ -97,7 +97,8 @@ fn format(document: &mut Document, key: &str, rest: &str, value: &str, line: usi
             line,
             Verdict::Refused,
             &format!(
-                "`{}` cannot be made here (only json, simplestring and binary can); keep Debezium Server for this outbox",
+                "`{}` cannot be made here (only json, simplestring and binary can); keep Debezium Server for \
+                    this outbox",
                 value.chars().take(40).collect::<String>()
             ),
         ),
@@ -133,7 +134,13 @@ fn other(document: &mut Document, key: &str, value: &str, line: usize) {
             );
         }
         _ if key.starts_with("quarkus.") || key.starts_with('%') => {
-            document.remark(key, line, Verdict::Ignored, "Quarkus is not part of this; pages for machines are set with [http] listen, log lines with [log]");
+            document.remark(
+                key,
+                line,
+                Verdict::Ignored,
+                "Quarkus is not part of this; pages for machines are \
+                set with [http] listen, log lines with [log]",
+            );
         }
         _ if key.starts_with("debezium.") => {
             document.remark(
