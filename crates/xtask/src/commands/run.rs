@@ -10,13 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use xtask::process::{Daemon, Signal, wait_for};
 
 use super::tidy;
 
-/// Notes that the user wants to stop. From its making on, a first SIGINT, SIGTERM or SIGHUP no longer ends this process
-/// by itself; a second one does, and then the watchdogs clean up.
+/// Notes that the user wants to stop. From its making on, a first SIGINT or SIGTERM no longer ends this process by
+/// itself; a second one does, and then the watchdogs clean up. SIGHUP is left alone: `nohup` has its meaning.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -25,7 +25,7 @@ impl Interrupt {
     /// The operating system takes no handler.
     pub(crate) fn new() -> Result<Self> {
         let raised = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM] {
             // The order matters: the shutdown is armed by the flag of the signal before.
             signal_hook::flag::register_conditional_shutdown(signal, 130, raised.clone())
                 .context("handle signals")?;
