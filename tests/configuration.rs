@@ -174,3 +174,24 @@ async fn properties_that_would_break_the_guarantee_are_refused_with_the_reason()
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_overridden_by_environment_and_by_set() -> Result<()> {
+    let fixture = Fixture::new("override").await?;
+    let config = fixture
+        .config()
+        .with_text("source.slot", "from_file")
+        .with_text("source.publication", "from_file");
+    let set = format!("source.slot={}", fixture.slot);
+    let connector = Connector::start_with(
+        &config,
+        &["--set", &set],
+        &[
+            ("POSTHASTE__SOURCE__PUBLICATION", &fixture.publication),
+            ("POSTHASTE__SOURCE__SLOT", "from_environment"),
+        ],
+    )?;
+    connector.ready().await?;
+    fixture.watch_slot().await?.walsender().await?;
+    connector.stop().await
+}

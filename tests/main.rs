@@ -19,8 +19,10 @@ mod graceful_stop;
 mod big_transaction;
 // The connection ends under us: terminated, restarted, frozen, taken.
 mod connection;
-// Start: what cannot heal is told in one message and ends the process, what can heal is retried.
+// Start: what cannot heal is told in one message and ends the process.
 mod preconditions;
+// Start: what can heal is retried, told once, and not ready meanwhile.
+mod waiting;
 // The ways to name the server and to sign in, with and without TLS.
 mod sign_in;
 // The configuration as others script against it, and the log.

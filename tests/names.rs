@@ -76,23 +76,14 @@ async fn b11_names_that_need_quoting_work_everywhere() -> Result<()> {
                 )
                 .await?;
         }
-        let config = fixture
-            .config()
+        let config = quoted_names(&fixture)
             .with_text(
                 "source.url",
                 &postgres.url(&role, Some(PASSWORD), &database),
             )
             .with_text("source.slot", &slot)
             .with_text("source.publication", publication)
-            .with("source.create", create.to_string())
-            .with(
-                "source.tables",
-                Fixture::list(&[r#""Sales-EU"."Out""box'""#]),
-            )
-            .with_text("router.aggregate_type", "AggregateType")
-            .with_text("router.aggregate_id", "aggregate Id")
-            .with_text("router.payload", "pay\"load")
-            .without("state.directory");
+            .with("source.create", create.to_string());
         let connector = fixture.start_with(&config).await?;
         client
             .execute(
@@ -157,6 +148,21 @@ async fn b11_an_illegal_slot_name_is_refused_before_anything_is_made() -> Result
         .await?;
     ensure!(row.try_get::<_, i64>(0)? == 0);
     Ok(())
+}
+
+/// The mapping of the case's table.
+fn quoted_names(fixture: &Fixture) -> e2e::config::Config {
+    fixture
+        .config()
+        .with(
+            "source.tables",
+            Fixture::list(&[r#""Sales-EU"."Out""box'""#]),
+        )
+        .with_text("router.aggregate_type", "AggregateType")
+        .with_text("router.aggregate_id", "aggregate Id")
+        .with_text("router.payload", "pay\"load")
+        // The databases differ from the fixture's own, so the state would be foreign.
+        .without("state.directory")
 }
 
 /// The table of the case, owned by the connector's role, and the publication made by hand.

@@ -135,6 +135,22 @@ impl Fixture {
             .with_context(|| format!("SQL: {statements}"))
     }
 
+    /// Major version of the server, for what older ones do not have.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub async fn major_version(&self) -> Result<i32> {
+        let row = self
+            .client()
+            .await?
+            .query_one(
+                "SELECT current_setting('server_version_num')::int / 10000",
+                &[],
+            )
+            .await?;
+        Ok(row.try_get(0)?)
+    }
+
     /// A superuser's connection to the test's database.
     ///
     /// # Errors
