@@ -4,6 +4,7 @@ pub(crate) mod bench;
 mod bench_report;
 pub(crate) mod demo;
 pub(crate) mod golden;
+pub(crate) mod image;
 mod run;
 pub(crate) mod test;
 mod test_full;

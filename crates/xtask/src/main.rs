@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => commands::bench::run(&options),
         Task::Demo(options) => commands::demo::run(&options),
         Task::Golden(options) => commands::golden::run(&options),
+        Task::Image(options) => commands::image::run(&options),
         Task::Test(options) => commands::test::run(&options),
         Task::Tidy => commands::tidy::run(),
     };
@@ -41,6 +42,8 @@ enum Task {
     /// Keeps the captured bytes that decoders are tested with.
     #[command(subcommand)]
     Golden(commands::golden::Options),
+    /// Builds the image of `docker/` and runs it against real servers; needs a Docker engine.
+    Image(commands::image::Options),
     /// Runs everything that has to pass before a change may land; installs what is missing.
     Test(commands::test::Options),
     /// Checks the house rules that neither the compiler nor clippy can.
