@@ -1,8 +1,5 @@
 //! The servers: one PostgreSQL and one Kafka that all ordinary tests share, and one of each that may be ill-treated.
 
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
@@ -13,7 +10,7 @@ use xtask::postgres::{Postgres, PostgresOptions};
 /// The servers of one test, and its turn with those that it has for itself.
 ///
 /// Nothing here stops a server: the shared ones live until the test process ends, when their watchdogs
-/// (see `xtask::process::Daemon`) stop them, however it ends, and a [`sweep`] removes their folders.
+/// (see `xtask::process::Daemon`) stop them and remove their folders, however it ends.
 pub struct Servers {
     /// The database server.
     pub postgres: Arc<Postgres>,
@@ -149,56 +146,18 @@ fn start_postgres() -> Result<Postgres> {
         ("max_wal_size", "256MB"),
         ("log_replication_commands", "on"),
     ];
-    let postgres = Postgres::start(PostgresOptions {
+    Postgres::start(PostgresOptions {
         settings: settings
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec(),
         ..PostgresOptions::default()
-    })?;
-    let data = postgres.data_dir();
-    sweep(data.parent().unwrap_or(&data))?;
-    Ok(postgres)
+    })
 }
 
 fn start_kafka() -> Result<Kafka> {
-    let kafka = Kafka::start(KafkaOptions {
+    Kafka::start(KafkaOptions {
         // Two of them run at the same time, beside the compiler on a small machine.
         heap_mb: 256,
         ..KafkaOptions::default()
-    })?;
-    sweep(kafka.folder())?;
-    Ok(kafka)
+    })
 }
-
-/// Removes a folder after this process has ended: what lies in a `static` is never dropped.
-///
-/// # Errors
-/// The shell cannot be started.
-fn sweep(folder: &Path) -> Result<()> {
-    // The end of its standard input tells the shell that we are gone; the server then needs a moment to stop.
-    let script = "trap '' INT TERM HUP; read -r word
-        tries=60
-        while [ $tries -gt 0 ] && sleep 0.5 && rm -rf -- \"$0\"; [ -e \"$0\" ]; do tries=$((tries - 1)); done
-        sleep 2; rm -rf -- \"$0\"";
-    let mut shell = Command::new("/bin/sh")
-        .args(["-c", script])
-        .arg(folder)
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .context("start the sweeper of a server's folder")?;
-    // Kept open for the rest of this process's life.
-    if let Some(input) = shell.stdin.take() {
-        SWEEPERS
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(input);
-    }
-    Ok(())
-}
-
-/// The ends of the pipes that the sweepers wait on.
-static SWEEPERS: Mutex<Vec<ChildStdin>> = Mutex::new(Vec::new());
