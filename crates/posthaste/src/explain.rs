@@ -27,7 +27,7 @@ pub(crate) fn connect(error: ConnectError) -> Problem {
             .needed("TLS as sslmode asks for")
             .fix("check sslmode, sslrootcert and the server's certificate"),
         ConnectError::Auth { target, reason, .. } => {
-            Problem::new(Code::ServerAuthenticationMethod, target.clone()).found(reason.clone())
+            Problem::new(auth_code(reason), target.clone()).found(reason.clone())
         }
         ConnectError::Config {
             keyword, reason, ..
@@ -38,6 +38,15 @@ pub(crate) fn connect(error: ConnectError) -> Problem {
         other => Problem::new(Code::Unexpected, "connection").found(other.to_string()),
     };
     problem.caused_by(error)
+}
+
+/// A password that must not go over an open line is no method that is missing.
+fn auth_code(reason: &str) -> Code {
+    if reason.contains("clear text") {
+        Code::ServerCleartextPassword
+    } else {
+        Code::ServerAuthenticationMethod
+    }
 }
 
 /// A server without TLS is another thing to repair than a certificate that does not fit.
