@@ -1,9 +1,10 @@
-//! The command line: `posthaste run`, `posthaste check`, `posthaste config`.
+//! The command line: `posthaste run`, `posthaste check`, `posthaste config`, `posthaste debezium`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cli_connect::DebeziumCommand;
 use crate::config::Request;
 
 /// What was written on the command line.
@@ -55,6 +56,19 @@ pub enum Command {
         after_help = EXIT_CODES
     )]
     Config(ConfigArgs),
+    /// Read a Debezium connector's configuration
+    #[command(
+        long_about = "For those who come from Debezium: what becomes of each key of a connector's configuration, and the native \
+            configuration that does the same. docs/migrate-from-debezium.md leads through the whole move.",
+        after_help = EXIT_CODES,
+        subcommand_required = true,
+        arg_required_else_help = true
+    )]
+    Debezium {
+        /// What to do.
+        #[command(subcommand)]
+        command: DebeziumCommand,
+    },
 }
 
 /// `posthaste run`.
@@ -175,7 +189,7 @@ impl FileArgs {
 }
 
 /// Shown below every help text, because scripts depend on it.
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit status:
   0  stopped clean
   1  unexpected error
@@ -207,6 +221,9 @@ mod tests {
             &["run", "--help"],
             &["check", "--help"],
             &["config", "--help"],
+            &["debezium", "--help"],
+            &["debezium", "check", "--help"],
+            &["debezium", "convert", "--help"],
             &["run", "-h"],
         ] {
             let help = parse(arguments)

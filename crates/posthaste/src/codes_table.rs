@@ -113,6 +113,12 @@ codes! {
     ConfigRouter = 121, "router settings invalid",
         "The topic template, a header or the timestamp source cannot be used.",
         "Correct the key the message names.";
+    ConfigConnectRefused = 122, "connector configuration refused",
+        "A configuration of a Debezium connector has keys that cannot be followed without changing what consumers get; the message names each.",
+        "Change these keys as the message says; `posthaste debezium check FILE` tells of every key.";
+    ConfigConnectFile = 124, "connector configuration cannot be understood",
+        "The file breaks the rules of its format (JSON, properties, YAML) at the line given, or is no configuration of a Debezium PostgreSQL connector.",
+        "Correct that line, or give the right file; `--format` says how to read it where its name and content mislead.";
 
     ServerUnreachable = 201, "PostgreSQL unreachable",
         "No server accepted the connection. Retried with backoff, unless `--fail-fast` was given.",

@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod brokers;
 pub mod cli;
+pub mod cli_connect;
 pub mod clock;
 pub mod codes;
 mod codes_table;
@@ -25,6 +26,7 @@ mod config_suggest;
 mod config_tree;
 mod config_units;
 mod config_value;
+pub mod connect_file;
 mod explain;
 pub mod health;
 pub mod http;
