@@ -298,6 +298,9 @@ codes! {
     RowValueAbsent = 505, "value not in the stream",
         "The server did not send the value of a mapped column.",
         "Check column list and type of the column.";
+    RowUpdated = 506, "outbox row updated",
+        "A row of an outbox was updated, and `table.op.invalid.behavior=fatal` says that this stops the connector.",
+        "Let the publication send inserts only, or write `warn` for that option; the update itself never makes an event.";
 
     KafkaUnreachable = 601, "Kafka unreachable",
         "No broker answers. Retried without end; nothing is confirmed meanwhile.",

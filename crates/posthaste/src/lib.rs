@@ -43,6 +43,7 @@ mod preconditions_table;
 pub mod progress;
 mod publication;
 pub mod publishing;
+pub mod routing;
 pub mod settings;
 pub mod shutdown;
 pub mod slot;

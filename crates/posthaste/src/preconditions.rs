@@ -32,6 +32,8 @@ pub struct Wanted {
     pub tables: Vec<TableName>,
     /// The columns the router maps, and whether it can do without each.
     pub columns: Vec<(String, bool)>,
+    /// Whether the stream carries logical messages too.
+    pub messages: bool,
     /// Whether publication and slot are made when both, or the slot alone, do not exist.
     pub create: bool,
     /// The position this pipeline remembers, from its state file or from the stream before. When it belongs to the slot

@@ -52,6 +52,7 @@ pub fn wanted(pipeline: &Pipeline) -> Result<Wanted, Problem> {
         publication: pipeline.source.publication.clone(),
         tables: pipeline.source.tables.clone(),
         columns,
+        messages: false,
         create: pipeline.source.create,
         previous: None,
     })

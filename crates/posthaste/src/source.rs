@@ -165,10 +165,14 @@ impl Source {
 ///
 /// Publication names are quoted *inside* the value, since the server splits it like a list of identifiers.
 fn stream_options(wanted: &Wanted) -> Vec<(&'static str, String)> {
-    vec![
+    let mut options = vec![
         ("proto_version", "1".to_owned()),
         ("publication_names", quote_ident(&wanted.publication)),
-    ]
+    ];
+    if wanted.messages {
+        options.push(("messages", "true".to_owned()));
+    }
+    options
 }
 
 /// What the server was told at the start of the stream, to say what its errors are about.
@@ -192,3 +196,26 @@ impl Told {
 
 /// How long the socket may refuse a status update of 39 bytes.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_asked_for_only_where_they_are_wanted() {
+        let mut wanted = Wanted {
+            publication: "Orders".to_owned(),
+            ..Wanted::default()
+        };
+        let names = |wanted: &Wanted| {
+            let options = stream_options(wanted).into_iter();
+            options.map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&wanted), ["proto_version", "publication_names"]);
+        wanted.messages = true;
+        assert_eq!(
+            stream_options(&wanted).last(),
+            Some(&("messages", "true".to_owned()))
+        );
+    }
+}

@@ -15,7 +15,7 @@ use crate::clock::Now;
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
 use crate::health::Health;
-use crate::intake::Intake;
+use crate::intake::{Intake, Tolerance};
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
 use crate::pipeline::{Drained, Pipeline};
@@ -144,7 +144,7 @@ impl Supervisor {
         let began = Instant::now();
         let pipeline = Pipeline::new(
             source,
-            Intake::new(router),
+            Intake::new(router, Tolerance::default()),
             start,
             publishing,
             &mut self.memory,
