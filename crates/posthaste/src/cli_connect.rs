@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use router::connect::DebeziumVersion;
 
 use crate::cli::EXIT_CODES;
+use crate::config::Request;
 use crate::connect_file::ConnectFiles;
 
 /// One of the commands for those who come from Debezium.
@@ -66,6 +67,22 @@ impl ConvertArgs {
     #[must_use]
     pub fn files(&self) -> ConnectFiles {
         self.connect.files(self.file.clone(), self.format.clone())
+    }
+
+    /// The same as `run` would be given it.
+    pub(crate) fn request(&self) -> Request {
+        // Of our own format there is nothing to convert, so that any file is taken for a connector's.
+        let format = self.format.clone().or_else(|| {
+            let reading = self.files().read().ok()?;
+            Some(reading.format.to_string())
+        });
+        Request {
+            file: self.file.clone(),
+            format,
+            connect: self.files(),
+            environment: std::env::vars_os().collect(),
+            ..Request::default()
+        }
     }
 }
 

@@ -55,10 +55,7 @@ codes! {
         "Correct the path or the rights of the file.";
     ConfigFormatUnknown = 102, "configuration format unknown",
         "Neither the file's extension nor `--format` names a format Posthaste reads.",
-        "Name the file `….toml` or give `--format toml`.";
-    ConfigFormatUnsupported = 103, "configuration format not supported yet",
-        "The extension or `--format` names a Kafka Connect format, which this version does not read.",
-        "Write the configuration as TOML (`docs/configuration.md`).";
+        "Name the file `….toml` or give `--format`; `docs/configuration.md` lists the formats.";
     ConfigSyntax = 104, "configuration file is not TOML",
         "The file breaks the rules of TOML at the line and column given.",
         "Correct that line; text values need quotes.";

@@ -2,7 +2,7 @@
 
 use pgoutput::Lsn;
 use replication::{ConnectError, ServerError};
-use router::{RouteError, RouterConfigError};
+use router::{ConnectConfigError, RouteError, RouterConfigError};
 use sink::{KafkaConfigError, PublishError};
 
 use crate::codes::{Code, Problem};
@@ -268,6 +268,24 @@ pub(crate) fn kafka_config(error: KafkaConfigError) -> Problem {
     };
     Problem::new(code, "kafka.properties")
         .found(error.to_string())
+        .caused_by(error)
+}
+
+/// The router that follows Debezium cannot be made as configured. The reasons beneath are the router's own words, about the
+/// configuration alone.
+pub(crate) fn connect_config(error: ConnectConfigError) -> Problem {
+    let mut found = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(reason) = cause {
+        found.push_str(&format!(": {reason}"));
+        cause = reason.source();
+    }
+    Problem::new(Code::ConfigRouter, "[connect]")
+        .found(found)
+        .needed("settings with which any record can be made")
+        .fix(
+            "change this option; posthaste debezium check tells of every key of a connector's file",
+        )
         .caused_by(error)
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pgoutput::Lsn;
 use replication::{ConnectError, CopyBoth, Frame, ReplicationClient, quote_ident};
+use router::connect::Catalog;
 use tracing::warn;
 
 use crate::config::Pipeline as Settings;
@@ -109,6 +110,11 @@ impl Source {
     #[must_use]
     pub fn base_types(&self) -> HashMap<u32, u32> {
         self.checked.base_types.clone()
+    }
+
+    /// What the catalog says of the outbox tables, where Debezium is followed.
+    pub fn take_catalog(&mut self) -> Option<Catalog> {
+        self.checked.catalog.take()
     }
 
     /// The intervals of the conversation with this server.

@@ -2,11 +2,13 @@
 
 use std::io::Write;
 
-use debezium::{NativeConfig, Reading, Verdict};
+use debezium::{NativeConfig, Reading};
 
 use crate::cli_connect::ConvertArgs;
 use crate::codes::{Code, Problem};
-use crate::connect_file::{ConnectFiles, counted};
+use crate::config;
+use crate::config_connect::{not_done, remarks};
+use crate::connect_file::counted;
 
 /// Prints what becomes of every key, and whether `run` would start; returns the exit status.
 ///
@@ -14,11 +16,9 @@ use crate::connect_file::{ConnectFiles, counted};
 ///
 /// A file that cannot be read at all, or `out` that cannot be written.
 pub fn check(arguments: &ConvertArgs, out: &mut dyn Write) -> Result<u8, Problem> {
-    let files = arguments.files();
-    let reading = files.read()?;
-    let verdict = judge(&files, &reading);
-    let text = report(&reading, &verdict);
-    write(&text, out)?;
+    let reading = arguments.files().read()?;
+    let verdict = judge(arguments, &reading);
+    write(&report(&reading, &verdict), out)?;
     Ok(match verdict {
         Ok(_) => EXIT_CLEAN,
         Err(problem) => problem.exit_code(),
@@ -31,29 +31,25 @@ pub fn check(arguments: &ConvertArgs, out: &mut dyn Write) -> Result<u8, Problem
 ///
 /// A file that cannot be read, keys that cannot be followed, or `out` that cannot be written.
 pub fn convert(arguments: &ConvertArgs, out: &mut dyn Write) -> Result<(), Problem> {
-    let files = arguments.files();
-    let reading = files.read()?;
-    let native = judge(&files, &reading)?;
+    let reading = arguments.files().read()?;
+    let native = judge(arguments, &reading)?;
     let mut text = String::new();
-    for finding in &reading.findings {
-        if finding.verdict == Verdict::Warned {
-            line(&mut text, &format!("# {finding}"));
-        }
+    for remark in remarks(&reading, native) {
+        line(&mut text, &format!("# warning: {remark}"));
     }
     text.push_str(&native.to_toml());
     write(&text, out)
 }
 
-/// What `run` would start with, or what keeps it from starting.
-fn judge<'a>(files: &ConnectFiles, reading: &'a Reading) -> Result<&'a NativeConfig, Problem> {
-    match (&reading.native, files.refusal(reading)) {
-        (Some(native), None) => Ok(native),
-        (_, Some(problem)) => Err(problem),
-        (None, None) => Err(Problem::new(
+/// What `run` would start with, or what keeps it from starting: its own way of reading is gone through to the end.
+fn judge<'a>(arguments: &ConvertArgs, reading: &'a Reading) -> Result<&'a NativeConfig, Problem> {
+    config::load(&arguments.request())?;
+    reading.native.as_ref().ok_or_else(|| {
+        Problem::new(
             Code::Unexpected,
             "a configuration that is neither followed nor refused",
-        )),
-    }
+        )
+    })
 }
 
 fn report(reading: &Reading, verdict: &Result<&NativeConfig, Problem>) -> String {
@@ -68,6 +64,9 @@ fn report(reading: &Reading, verdict: &Result<&NativeConfig, Problem>) -> String
             &mut text,
             &format!("default  {key} = {value}: {}", used.text),
         );
+    }
+    if let Some(remark) = reading.native.as_ref().and_then(not_done) {
+        line(&mut text, &format!("warning  {remark}"));
     }
     let keys: Vec<&str> = reading
         .refused()
