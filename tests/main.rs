@@ -43,5 +43,7 @@ mod values;
 mod topics;
 // Role and database defaults set against us.
 mod session;
+// Configurations of Debezium connectors, run as they are.
+mod connect;
 // The pages for people and machines that watch.
 mod http;

@@ -60,19 +60,30 @@ impl Connector {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Self> {
+        Self::start_file("posthaste.toml", &config.render(), arguments, environment)
+    }
+
+    /// As [`Connector::start_with`], with a configuration in any format, as the file's name says.
+    ///
+    /// # Errors
+    /// As [`Connector::start`].
+    pub fn start_file(
+        name: &str,
+        text: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = Scratch::new("connector")?;
         let http_port = free_port()?;
-        let config = config
-            .clone()
-            .with_text("http.listen", &format!("127.0.0.1:{http_port}"));
-        let file = folder.path().join("posthaste.toml");
-        std::fs::write(&file, config.render()).context("write the configuration")?;
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).context("write the configuration")?;
         let log = File::create(folder.path().join("log")).context("create the log")?;
         let mut command = Command::new(binary()?);
         command
             .args(["run", "-c"])
             .arg(&file)
             .args(arguments)
+            .env("POSTHASTE__HTTP__LISTEN", format!("127.0.0.1:{http_port}"))
             .envs(environment.iter().copied())
             .current_dir(folder.path())
             .stdin(Stdio::null())

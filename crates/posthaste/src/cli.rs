@@ -1,9 +1,10 @@
-//! The command line: `posthaste run`, `posthaste check`, `posthaste config`.
+//! The command line: `posthaste run`, `posthaste check`, `posthaste config`, `posthaste debezium`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cli_connect::{ConnectArgs, DebeziumCommand};
 use crate::config::Request;
 
 /// What was written on the command line.
@@ -55,6 +56,19 @@ pub enum Command {
         after_help = EXIT_CODES
     )]
     Config(ConfigArgs),
+    /// Read a Debezium connector's configuration
+    #[command(
+        long_about = "For those who come from Debezium: what becomes of each key of a connector's configuration, and the native \
+            configuration that does the same. docs/migrate-from-debezium.md leads through the whole move.",
+        after_help = EXIT_CODES,
+        subcommand_required = true,
+        arg_required_else_help = true
+    )]
+    Debezium {
+        /// What to do.
+        #[command(subcommand)]
+        command: DebeziumCommand,
+    },
 }
 
 /// `posthaste run`.
@@ -70,6 +84,9 @@ pub struct RunArgs {
     /// End at the first problem, also at those that may heal by themselves
     #[arg(long)]
     pub fail_fast: bool,
+    /// Create publication and slot where they are missing, as source.create = true does
+    #[arg(long)]
+    pub create: bool,
 }
 
 /// `posthaste check`.
@@ -100,15 +117,18 @@ pub struct ConfigArgs {
 #[derive(Debug, Args)]
 #[non_exhaustive]
 pub struct FileArgs {
-    /// Configuration file
+    /// Configuration file: ours in TOML, or a Debezium connector's (JSON, properties, YAML)
     ///
     /// Every key can be overridden by an environment variable such as POSTHASTE__SOURCE__URL, and by --set. The key
     /// reference is docs/configuration.md.
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     pub file: PathBuf,
-    /// Format of the file, if its extension does not tell: toml
+    /// Format of the file, if name and content do not tell: toml, connect-json, connect-properties, strimzi-yaml or debezium-server
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
+    /// What stands beside a Debezium connector's file.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
     /// Override one key; may be given several times, the last one wins
     ///
     /// The value is TOML or plain text: --set source.create=true, --set source.slot=outbox. Names of Kafka properties stand in
@@ -155,6 +175,17 @@ impl std::fmt::Debug for SetArgument {
     }
 }
 
+impl RunArgs {
+    /// What [`crate::config::load`] needs.
+    #[must_use]
+    pub fn request(&self) -> Request {
+        Request {
+            create: self.create,
+            ..self.config.request(&self.log)
+        }
+    }
+}
+
 impl FileArgs {
     /// What [`crate::config::load`] needs, with the environment of this process.
     #[must_use]
@@ -162,6 +193,8 @@ impl FileArgs {
         Request {
             file: self.file.clone(),
             format: self.format.clone(),
+            connect: self.connect.files(self.file.clone(), self.format.clone()),
+            create: false,
             set: self
                 .set
                 .iter()
@@ -175,7 +208,7 @@ impl FileArgs {
 }
 
 /// Shown below every help text, because scripts depend on it.
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit status:
   0  stopped clean
   1  unexpected error
@@ -207,6 +240,9 @@ mod tests {
             &["run", "--help"],
             &["check", "--help"],
             &["config", "--help"],
+            &["debezium", "--help"],
+            &["debezium", "check", "--help"],
+            &["debezium", "convert", "--help"],
             &["run", "-h"],
         ] {
             let help = parse(arguments)

@@ -55,10 +55,7 @@ codes! {
         "Correct the path or the rights of the file.";
     ConfigFormatUnknown = 102, "configuration format unknown",
         "Neither the file's extension nor `--format` names a format Posthaste reads.",
-        "Name the file `….toml` or give `--format toml`.";
-    ConfigFormatUnsupported = 103, "configuration format not supported yet",
-        "The extension or `--format` names a Kafka Connect format, which this version does not read.",
-        "Write the configuration as TOML (`docs/configuration.md`).";
+        "Name the file `….toml` or give `--format`; `docs/configuration.md` lists the formats.";
     ConfigSyntax = 104, "configuration file is not TOML",
         "The file breaks the rules of TOML at the line and column given.",
         "Correct that line; text values need quotes.";
@@ -113,6 +110,12 @@ codes! {
     ConfigRouter = 121, "router settings invalid",
         "The topic template, a header or the timestamp source cannot be used.",
         "Correct the key the message names.";
+    ConfigConnectRefused = 122, "connector configuration refused",
+        "A configuration of a Debezium connector has keys that cannot be followed without changing what consumers get; the message names each.",
+        "Change these keys as the message says; `posthaste debezium check FILE` tells of every key.";
+    ConfigConnectFile = 124, "connector configuration cannot be understood",
+        "The file breaks the rules of its format (JSON, properties, YAML) at the line given, or is no configuration of a Debezium PostgreSQL connector.",
+        "Correct that line, or give the right file; `--format` says how to read it where its name and content mislead.";
 
     ServerUnreachable = 201, "PostgreSQL unreachable",
         "No server accepted the connection. Retried with backoff, unless `--fail-fast` was given.",
@@ -292,6 +295,9 @@ codes! {
     RowValueAbsent = 505, "value not in the stream",
         "The server did not send the value of a mapped column.",
         "Check column list and type of the column.";
+    RowUpdated = 506, "outbox row updated",
+        "A row of an outbox was updated, and `table.op.invalid.behavior=fatal` says that this stops the connector.",
+        "Let the publication send inserts only, or write `warn` for that option; the update itself never makes an event.";
 
     KafkaUnreachable = 601, "Kafka unreachable",
         "No broker answers. Retried without end; nothing is confirmed meanwhile.",

@@ -1,4 +1,4 @@
-//! The configuration: one TOML file, overridden by the environment, overridden by `--set`, as typed values.
+//! The configuration: one file, of ours or of a Debezium connector, overridden by the environment, overridden by `--set`, as typed values.
 //!
 //! [`load`] gives a [`Config`] that is complete (defaults filled in) and legal (each value within its bounds), or one
 //! [`Problem`] that names the key, what was found, what is needed and how to put it right. `docs/configuration.md` lists all keys.
@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use router::connect::ConnectConfig;
 use router::{RouterConfig, TableName};
 use serde::{Deserialize, Deserializer, de};
 use sink::is_secret_property;
@@ -18,6 +19,8 @@ use crate::codes::Problem;
 use crate::config_load;
 pub use crate::config_secret::{ConnectionUrl, Secret};
 use crate::config_units::{parse_duration, parse_size};
+use crate::connect_file::ConnectFiles;
+use crate::first_start::FirstStart;
 
 /// Everything the process was told. Secrets do not show in `Debug`.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +33,8 @@ pub struct Config {
     pub state: State,
     /// What is said while running.
     pub log: Log,
+    /// What deserves a word at every start.
+    pub remarks: Vec<String>,
 }
 
 /// One way from tables to topics. Its name goes with all that others see of it: metrics, logs, state and Kafka's client id.
@@ -41,6 +46,10 @@ pub struct Pipeline {
     pub source: Source,
     /// What becomes of a row; `tables` is filled in from the source.
     pub router: RouterConfig,
+    /// What becomes of it where Debezium is followed; then `router` counts for nothing.
+    pub connect: Option<ConnectConfig>,
+    /// What a start without a slot has to respect.
+    pub first_start: FirstStart,
     /// Where records go.
     pub kafka: Kafka,
     /// How long to wait before trying again.
@@ -86,7 +95,8 @@ pub struct Source {
     pub slot: String,
     /// Publication, as the catalog has it.
     pub publication: String,
-    /// The outbox tables, at least one.
+    /// The outbox tables; at least one, unless the pipeline's `connect` says which.
+    #[serde(default)]
     pub tables: Vec<TableName>,
     /// Whether publication and slot are made where they are missing.
     pub create: bool,
@@ -183,6 +193,10 @@ pub struct Request {
     pub file: PathBuf,
     /// The format given with `--format`.
     pub format: Option<String>,
+    /// What stands beside a Debezium connector's file; its own `file` and `format` are not looked at.
+    pub connect: ConnectFiles,
+    /// `--create`.
+    pub create: bool,
     /// `--set`, in order; later ones win.
     pub set: Vec<String>,
     /// `--log-format`.

@@ -2,7 +2,7 @@
 
 use crate::codes::{Code, Problem};
 use crate::config_entry::flatten;
-use crate::config_reference::{KEYS, PIPELINE_TABLES, PROCESS_TABLES, key, keys_of};
+use crate::config_reference::{KEYS, OPAQUE_TABLE, PIPELINE_TABLES, PROCESS_TABLES, key, keys_of};
 use crate::config_suggest::nearest;
 use crate::config_tree::{Node, Origin, Table, Value};
 use crate::config_value::check_value;
@@ -27,7 +27,9 @@ pub(crate) fn check_tables(tree: &mut Table, legal: &[&str]) -> Result<(), Probl
                     "write [{name}] on a line of its own and its keys below"
                 )));
         };
-        check_keys(name, table)?;
+        if name != OPAQUE_TABLE {
+            check_keys(name, table)?;
+        }
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ pub(crate) fn settle(pipeline: &mut Table) -> Result<(), Problem> {
 fn layer(origin: &Origin) -> u8 {
     match origin {
         Origin::Preset => 0,
-        Origin::File { .. } => 1,
+        Origin::File { .. } | Origin::Connector => 1,
         Origin::Environment(_) => 2,
         Origin::Set(_) | Origin::Flag(_) => 3,
     }

@@ -14,51 +14,81 @@ use crate::config_tree::{Node, Origin, Table, Value};
 /// A configuration is written by hand; anything larger is the wrong file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The formats a configuration file can have. Kafka Connect files will be further variants, turned into the same tree.
+/// What a configuration file can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
+    /// Our own.
     Toml,
+    /// A Debezium connector's, in one of `debezium`'s formats.
+    Connect,
 }
 
-/// Names of formats that are known but not read yet, for `--format` and as extensions.
-const FORMATS_NOT_YET: [&str; 5] = ["json", "properties", "yaml", "yml", "connect"];
-
 impl Format {
-    /// Chooses by `--format` if given, else by the extension of the file.
+    /// Chooses by `--format` if given, else by the extension of the file, else by what is in it.
     ///
     /// # Errors
-    /// The name is unknown, or known and not supported yet.
+    /// The name is unknown, or nothing tells.
     pub(crate) fn choose(path: &Path, named: Option<&str>) -> Result<Self, Problem> {
-        let from_extension = || {
-            path.extension()
-                .map(|extension| extension.to_string_lossy().to_ascii_lowercase())
-        };
-        let (name, found) = match named {
-            Some(name) => (Some(name.to_ascii_lowercase()), format!("--format {name}")),
-            None => (from_extension(), format!("file \"{}\"", path.display())),
-        };
-        match name.as_deref() {
-            Some("toml") => Ok(Self::Toml),
-            Some(name) if FORMATS_NOT_YET.contains(&name) => Err(Problem::new(
-                Code::ConfigFormatUnsupported,
-                "configuration format",
-            )
-            .found(found)
-            .needed("TOML; Kafka Connect formats are not read yet")
-            .fix("write the configuration as TOML, see docs/configuration.md")),
-            _ => {
-                let hint = named
-                    .and_then(|name| nearest(name, ["toml"]))
-                    .map(|name| format!("did you mean {name}? "))
-                    .unwrap_or_default();
-                Err(
-                    Problem::new(Code::ConfigFormatUnknown, "configuration format")
-                        .found(found)
-                        .needed("a file named ….toml, or --format with one of: toml")
-                        .fix(format!("{hint}give --format toml, or rename the file")),
-                )
-            }
+        if let Some(name) = named {
+            return Self::named(name);
         }
+        let extension = path
+            .extension()
+            .map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        match extension.as_deref() {
+            Some("toml") => Ok(Self::Toml),
+            Some("json" | "properties" | "yaml" | "yml") => Ok(Self::Connect),
+            _ if read_text(path).is_ok_and(|text| looks_like_connector(&text)) => Ok(Self::Connect),
+            _ => Err(
+                Problem::new(Code::ConfigFormatUnknown, "configuration format")
+                    .found(format!("file \"{}\"", path.display()))
+                    .needed(
+                        "a file named ….toml, or a Debezium connector's .json, .properties or .yaml",
+                    )
+                    .fix("give --format toml, or rename the file"),
+            ),
+        }
+    }
+
+    fn named(name: &str) -> Result<Self, Problem> {
+        let lower = name.to_ascii_lowercase();
+        match lower.as_str() {
+            "toml" => return Ok(Self::Toml),
+            name if CONNECT_FORMATS.contains(&name) => return Ok(Self::Connect),
+            _ => {}
+        }
+        let meant = CONNECT_FORMATS
+            .into_iter()
+            .find(|format| format.split('-').any(|word| word == lower))
+            .or_else(|| nearest(&lower, CONNECT_FORMATS.into_iter().chain(["toml"])));
+        let hint = meant
+            .map(|format| format!("did you mean {format}? "))
+            .unwrap_or_default();
+        Err(
+            Problem::new(Code::ConfigFormatUnknown, "configuration format")
+                .found(format!("--format {name}"))
+                .needed(format!("one of: toml, {}", CONNECT_FORMATS.join(", ")))
+                .fix(format!("{hint}give --format toml, or rename the file")),
+        )
+    }
+}
+
+/// The words of `debezium`'s formats.
+const CONNECT_FORMATS: [&str; 4] = [
+    "connect-json",
+    "connect-properties",
+    "strimzi-yaml",
+    "debezium-server",
+];
+
+/// People call any file `connector.conf`; the class of a connector stands in no file of ours.
+fn looks_like_connector(text: &str) -> bool {
+    use debezium::Format::{Json, Properties, Server, Yaml};
+    match debezium::Format::detect("", text) {
+        // TOML may begin with a bracket as well.
+        Json => text.trim_start().starts_with('{'),
+        Yaml | Server => true,
+        Properties => text.contains("connector.class"),
     }
 }
 
@@ -66,11 +96,8 @@ impl Format {
 ///
 /// # Errors
 /// The file cannot be read, or is not TOML. Messages name line and column and never quote the line: it may hold a secret.
-pub(crate) fn read(path: &Path, format: Format) -> Result<Table, Problem> {
-    let text = read_text(path)?;
-    match format {
-        Format::Toml => parse_toml(&text, &path.display().to_string()),
-    }
+pub(crate) fn read_toml(path: &Path) -> Result<Table, Problem> {
+    parse_toml(&read_text(path)?, &path.display().to_string())
 }
 
 /// Parses TOML; `name` stands for the file in messages.
@@ -277,6 +304,21 @@ mod tests {
     }
 
     #[test]
+    fn a_connectors_file_is_known_by_what_is_in_it() {
+        for (text, expected) in [
+            ("\n{ \"name\": \"a\" }", true),
+            ("a=1\nconnector.class=x\n", true),
+            ("apiVersion: v1\nkind: KafkaConnector\n", true),
+            ("debezium.source.slot.name=a", true),
+            ("[source]\nslot = \"a\"\n", false),
+            ("\n[kafka]\n", false),
+            ("", false),
+        ] {
+            assert_eq!(looks_like_connector(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn the_format_comes_from_flag_or_extension() {
         assert_eq!(
             Format::choose(Path::new("a.toml"), None).ok(),
@@ -296,13 +338,17 @@ mod tests {
                 .map(|problem| problem.to_string())
                 .unwrap_or_default()
         };
-        assert!(
-            message("a.json", None).contains("PH0103")
-                && message("a.json", None).contains("not read yet")
-        );
-        assert!(message("a.toml", Some("yaml")).contains("--format yaml"));
+        for (path, named) in [
+            ("a.json", None),
+            ("a.YML", None),
+            ("a.toml", Some("debezium-server")),
+        ] {
+            let format = Format::choose(Path::new(path), named);
+            assert_eq!(format.ok(), Some(Format::Connect), "{path}");
+        }
+        assert!(message("a.toml", Some("yaml")).contains("did you mean strimzi-yaml?"));
         assert!(message("a.conf", None).contains("PH0102"));
-        assert!(message("a", None).contains("one of: toml"));
+        assert!(message("a", None).contains(".toml"));
         assert!(message("a.toml", Some("tmol")).contains("did you mean toml?"));
     }
 }

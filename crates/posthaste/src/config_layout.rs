@@ -5,6 +5,7 @@ use crate::config_check::{all_tables, place, unknown_table};
 use crate::config_reference::{PIPELINE_TABLES, PROCESS_TABLES};
 use crate::config_suggest::nearest;
 use crate::config_tree::{Node, Origin, Table, Value, quoted};
+use crate::first_start::FirstStart;
 
 /// The name of the pipeline in a file without `[[pipeline]]`.
 pub(crate) const DEFAULT_PIPELINE_NAME: &str = "default";
@@ -22,6 +23,10 @@ pub(crate) struct Document {
     pub(crate) pipeline: Table,
     /// `http`, `state`, `log`.
     pub(crate) process: Table,
+    /// What a start without a slot has to respect.
+    pub(crate) first_start: FirstStart,
+    /// What deserves a word at every start.
+    pub(crate) remarks: Vec<String>,
 }
 
 impl Document {
@@ -40,6 +45,8 @@ impl Document {
                 name: DEFAULT_PIPELINE_NAME.to_owned(),
                 pipeline: tree,
                 process,
+                first_start: FirstStart::default(),
+                remarks: Vec::new(),
             });
         };
         if let Some((name, node)) = tree.iter().next() {
@@ -59,6 +66,8 @@ impl Document {
             name,
             pipeline,
             process,
+            first_start: FirstStart::default(),
+            remarks: Vec::new(),
         })
     }
 }
@@ -140,16 +149,15 @@ fn not_a_list(found: &str, origin: &Origin) -> Problem {
         .fix("write [[pipeline]] with two brackets")
 }
 
+/// Whether a pipeline can have this name.
+pub(crate) fn is_legal_name(name: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (1..=NAME_CHARACTERS_MAX).contains(&name.len()) && name.chars().all(legal)
+}
+
 fn legal_name(node: &Node) -> Result<String, Problem> {
-    let legal = |name: &str| {
-        !name.is_empty()
-            && name.len() <= NAME_CHARACTERS_MAX
-            && name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
-    };
     match node.as_text() {
-        Some(name) if legal(name) => Ok(name.to_owned()),
+        Some(name) if is_legal_name(name) => Ok(name.to_owned()),
         text => Err(Problem::new(
             Code::ConfigPipelineName,
             place("pipeline.name", &node.origin),
@@ -221,7 +229,7 @@ mod tests {
         check_refused("slot = 'a'", &["PH0105", "did you mean source.slot?"]);
         check_refused(
             "colour = 'a'",
-            &["PH0105", "one of the tables: source, router"],
+            &["PH0105", "one of the tables: source, router, connect"],
         );
     }
 

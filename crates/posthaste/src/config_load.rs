@@ -9,10 +9,13 @@ use crate::codes::{Code, Problem};
 use crate::config::{Config, Log, Pipeline, Request};
 use crate::config_check::{check_tables, place};
 use crate::config_conflict::settle;
-use crate::config_file::{Format, read};
+use crate::config_connect;
+use crate::config_file::{Format, read_toml};
 use crate::config_layout::Document;
 use crate::config_overlay::{apply_environment, apply_flag, apply_set};
-use crate::config_reference::{KEYS, Key, PIPELINE_TABLES, PROCESS_TABLES, Preset, key};
+use crate::config_reference::{
+    KEYS, Key, OPAQUE_TABLE, PIPELINE_TABLES, PROCESS_TABLES, Preset, key,
+};
 use crate::config_secret::read_secret_file;
 use crate::config_tree::{Node, Origin, Table, Value, find, put, table_to_toml};
 use crate::logging::filter;
@@ -22,8 +25,13 @@ use crate::logging::filter;
 /// # Errors
 /// The first thing that is wrong.
 pub(crate) fn document(request: &Request) -> Result<Document, Problem> {
-    let format = Format::choose(&request.file, request.format.as_deref())?;
-    let mut document = Document::new(read(&request.file, format)?)?;
+    let mut document = match Format::choose(&request.file, request.format.as_deref())? {
+        Format::Toml => {
+            config_connect::refuse_options(request)?;
+            Document::new(read_toml(&request.file)?)?
+        }
+        Format::Connect => config_connect::document(request)?,
+    };
     apply_environment(&mut document, &request.environment)?;
     for (at, argument) in request.set.iter().enumerate() {
         apply_set(&mut document, argument, at + 1)?;
@@ -32,6 +40,9 @@ pub(crate) fn document(request: &Request) -> Result<Document, Problem> {
         ("format", &request.log_format, "--log-format"),
         ("level", &request.log_level, "--log-level"),
     ];
+    if request.create {
+        apply_flag(&mut document, "source", "create", "true", "--create");
+    }
     for (name, value, flag) in flags {
         if let Some(value) = value {
             apply_flag(&mut document, "log", name, value, flag);
@@ -39,6 +50,7 @@ pub(crate) fn document(request: &Request) -> Result<Document, Problem> {
     }
     check_tables(&mut document.pipeline, &PIPELINE_TABLES)?;
     check_tables(&mut document.process, &PROCESS_TABLES)?;
+    refuse_both(&document)?;
     complete(&mut document, request)?;
     Ok(document)
 }
@@ -52,11 +64,18 @@ pub(crate) fn typed(document: &Document) -> Result<Config, Problem> {
         name: document.name.clone(),
         source: section(&document.pipeline, "source")?,
         router: section(&document.pipeline, "router")?,
+        connect: None,
+        first_start: document.first_start,
         kafka: section(&document.pipeline, "kafka")?,
         retry: section(&document.pipeline, "retry")?,
     };
     pipeline.router.tables.clone_from(&pipeline.source.tables);
-    check_router(document, &pipeline.router)?;
+    if document.pipeline.contains_key(OPAQUE_TABLE) {
+        let connect = config_connect::section(document, &pipeline.source.tables)?;
+        pipeline.connect = Some(connect);
+    } else {
+        check_router(document, &pipeline.router)?;
+    }
     let log: Log = section(&document.process, "log")?;
     if let Err(mut problem) = filter(&log.level) {
         problem.what = located(&document.process, "log", "level");
@@ -67,6 +86,7 @@ pub(crate) fn typed(document: &Document) -> Result<Config, Problem> {
         http: section(&document.process, "http")?,
         state: section(&document.process, "state")?,
         log,
+        remarks: document.remarks.clone(),
     })
 }
 
@@ -85,6 +105,22 @@ pub(crate) fn read_secret_files(config: &mut Config) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// A row goes one way.
+fn refuse_both(document: &Document) -> Result<(), Problem> {
+    let (Some(connect), Some(router)) = (
+        document.pipeline.get(OPAQUE_TABLE),
+        document.pipeline.get("router"),
+    ) else {
+        return Ok(());
+    };
+    Err(
+        Problem::new(Code::ConfigConflict, place("[connect]", &connect.origin))
+            .found(format!("{} beside it", place("[router]", &router.origin)))
+            .needed("one of the two: [connect] does as Debezium does, [router] is the native way")
+            .fix("remove [router] or [connect]"),
+    )
 }
 
 /// The router judges its own settings; here they get their place in the file.
@@ -126,6 +162,7 @@ fn located(tree: &Table, table: &str, name: &str) -> String {
 fn complete(document: &mut Document, request: &Request) -> Result<(), Problem> {
     // Two ways of writing are settled first: a default must not stand against what was written.
     settle(&mut document.pipeline)?;
+    let is_connect = document.pipeline.contains_key(OPAQUE_TABLE);
     for entry in KEYS {
         let tree = if PIPELINE_TABLES.contains(&entry.table) {
             &mut document.pipeline
@@ -133,6 +170,11 @@ fn complete(document: &mut Document, request: &Request) -> Result<(), Problem> {
             &mut document.process
         };
         if find(tree, &[entry.table, entry.name]).is_some() {
+            continue;
+        }
+        if is_connect
+            && (entry.table == "router" || (entry.table, entry.name) == ("source", "tables"))
+        {
             continue;
         }
         match entry.preset {

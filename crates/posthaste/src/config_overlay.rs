@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use crate::codes::{Code, Problem};
 use crate::config_check::{all_tables, unknown_key};
 use crate::config_layout::Document;
-use crate::config_reference::{Key, PIPELINE_TABLES, key};
+use crate::config_reference::{Key, OPAQUE_TABLE, PIPELINE_TABLES, key};
 use crate::config_suggest::nearest;
 use crate::config_tree::{Node, Origin, Value, put, quoted};
 
@@ -191,6 +191,14 @@ fn find_key(
 ) -> Result<&'static Key, Problem> {
     if !all_tables().contains(&table) {
         return Err(unknown_override_table(written, table, origin));
+    }
+    if table == OPAQUE_TABLE {
+        let mut problem = override_problem(written, origin);
+        problem.code = Code::ConfigKeyUnknown;
+        return Err(problem
+            .found("a key of [connect], which is not overridden")
+            .needed("a key of another table")
+            .fix("write it below [connect] in the file"));
     }
     key(table, name).ok_or_else(|| unknown_key(table, name, written, origin))
 }

@@ -5,9 +5,9 @@ use std::fmt;
 use sink::is_secret_property;
 
 use crate::config_layout::Document;
-use crate::config_reference::{Key, Kind, PIPELINE_TABLES, PROCESS_TABLES, keys_of};
+use crate::config_reference::{Key, Kind, OPAQUE_TABLE, PIPELINE_TABLES, PROCESS_TABLES, keys_of};
 use crate::config_secret::{REDACTED, redact_connection};
-use crate::config_tree::{Node, Table};
+use crate::config_tree::{Node, Table, table_to_toml};
 
 /// Writes a completed document. Reading the result again gives the same configuration, except for the redacted secrets.
 pub(crate) fn print(document: &Document) -> String {
@@ -24,7 +24,11 @@ pub(crate) fn print(document: &Document) -> String {
         ""
     };
     for table in PIPELINE_TABLES {
-        print_table(&mut out, prefix, table, &document.pipeline);
+        if table == OPAQUE_TABLE {
+            print_opaque(&mut out, document);
+        } else {
+            print_table(&mut out, prefix, table, &document.pipeline);
+        }
     }
     for table in PROCESS_TABLES {
         print_table(&mut out, "", table, &document.process);
@@ -70,6 +74,22 @@ fn print_table(out: &mut String, prefix: &str, name: &str, tree: &Table) {
             line(out, format_args!(""));
         }
     }
+}
+
+/// `[connect]` as it stands: it has no defaults of ours and no secrets.
+fn print_opaque(out: &mut String, document: &Document) {
+    let Some(table) = document.pipeline.get(OPAQUE_TABLE).and_then(Node::as_table) else {
+        return;
+    };
+    let named =
+        |name: &str, table: toml::Table| toml::Table::from_iter([(name.to_owned(), table.into())]);
+    let mut tree = named(OPAQUE_TABLE, table_to_toml(table));
+    if document.is_named {
+        tree = named("pipeline", tree);
+    }
+    // Whatever was read as TOML can be written as TOML.
+    out.push_str(&toml::to_string(&tree).unwrap_or_default());
+    line(out, format_args!(""));
 }
 
 fn shown(key: &Key, node: &Node) -> String {

@@ -1,7 +1,10 @@
 //! The table of every configuration key: checks, defaults, messages and `docs/configuration.md` all come from it.
 
 /// Tables that belong to one pipeline; they may also stand under `[[pipeline]]`.
-pub(crate) const PIPELINE_TABLES: [&str; 4] = ["source", "router", "kafka", "retry"];
+pub(crate) const PIPELINE_TABLES: [&str; 5] = ["source", "router", "connect", "kafka", "retry"];
+
+/// The table whose keys are the router's own affair: it is written in the file, and not overridden.
+pub(crate) const OPAQUE_TABLE: &str = "connect";
 
 /// Tables that belong to the process and stand at the top of the file only.
 pub(crate) const PROCESS_TABLES: [&str; 3] = ["http", "state", "log"];
@@ -255,7 +258,7 @@ pub(crate) const KEYS: &[Key] = &[
     entry("source", "publication", Kind::ObjectName, Preset::Required,
         "Publication that contains the outbox table, exactly as it is called: no folding to lower case, no quotes."),
     entry("source", "tables", Kind::Tables, Preset::Required,
-        "Outbox tables, written as in SQL: `outbox` is `public.outbox`; names with other characters than `a-z 0-9 _` in double quotes."),
+        "Outbox tables; beside `[connect]` not required, as its filters may say which. They are written as in SQL: `outbox` is `public.outbox`; names with other characters than `a-z 0-9 _` in double quotes."),
     entry("source", "table", Kind::Table, Preset::Absent("none"),
         "Short form of `tables` for one table."),
     entry("source", "create", Kind::Flag, Preset::Value("false"),
@@ -381,7 +384,8 @@ pub(crate) mod tests {
 
     fn reference() -> String {
         let mut text = String::new();
-        for table in PIPELINE_TABLES.into_iter().chain(PROCESS_TABLES) {
+        let tables = PIPELINE_TABLES.into_iter().chain(PROCESS_TABLES);
+        for table in tables.filter(|table| *table != OPAQUE_TABLE) {
             writeln!(text, "\n### `[{table}]`\n\n| key | type and bounds | default | environment | meaning |\n|---|---|---|---|---|").expect("to a string");
             for key in keys_of(table) {
                 let preset = match key.preset {

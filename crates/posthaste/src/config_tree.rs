@@ -32,6 +32,8 @@ pub(crate) enum Origin {
     Preset,
     /// The file, at a line counted from 1.
     File { line: usize },
+    /// A Debezium connector's configuration; `posthaste debezium check` knows the lines.
+    Connector,
     /// An environment variable, by its name as it was found.
     Environment(String),
     /// A `--set`, by its key.
@@ -141,6 +143,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Preset => f.write_str("default"),
             Self::File { line } => write!(f, "line {line}"),
+            Self::Connector => f.write_str("connector's configuration"),
             Self::Environment(name) => write!(f, "environment variable {name}"),
             Self::Set(key) => write!(f, "--set {key}"),
             Self::Flag(flag) => f.write_str(flag),

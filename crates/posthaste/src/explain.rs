@@ -2,7 +2,7 @@
 
 use pgoutput::Lsn;
 use replication::{ConnectError, ServerError};
-use router::{RouteError, RouterConfigError};
+use router::{ConnectConfigError, RouteError, RouterConfigError};
 use sink::{KafkaConfigError, PublishError};
 
 use crate::codes::{Code, Problem};
@@ -106,7 +106,7 @@ pub(crate) fn intake(error: IntakeError, confirmed: Lsn) -> Problem {
         IntakeError::Decode(decode) => Problem::new(Code::StreamDecode, "replication stream")
             .found(format!("{decode}; the position stays at {confirmed}"))
             .needed("protocol version 1 as PostgreSQL 14 to 18 speak it"),
-        IntakeError::Route { source, .. } => route(source, confirmed),
+        IntakeError::Route { source, .. } => route(source, &stays(confirmed)),
         IntakeError::TooLarge {
             table,
             lsn,
@@ -115,11 +115,34 @@ pub(crate) fn intake(error: IntakeError, confirmed: Lsn) -> Problem {
             .found(format!("{size_bytes} bytes; the position stays at {confirmed}"))
             .needed("at most source.frame_bytes_max")
             .fix("raise source.frame_bytes_max (and the topic's max.message.bytes), or pass over the row: docs/operations.md"),
+        IntakeError::Updated { table, lsn } => {
+            Problem::new(Code::RowUpdated, format!("row of {table} at LSN {lsn}"))
+                .found(format!("an UPDATE; {}", stays(confirmed)))
+                .needed("inserts only, as table.op.invalid.behavior=fatal says")
+                .fix("publish inserts only (ALTER PUBLICATION … SET (publish = 'insert')), or write warn for that option")
+        }
     };
     problem.caused_by(error)
 }
 
-fn route(error: &RouteError, confirmed: Lsn) -> Problem {
+/// A row that was passed over, as `errors.tolerance=all` has it.
+pub(crate) fn skipped(error: &IntakeError) -> Problem {
+    match error {
+        IntakeError::Route { source, .. } => {
+            let mut problem = route(source, "it makes no record (errors.tolerance=all)");
+            // What would be done about a stop is no advice here.
+            problem.fix.clear();
+            problem
+        }
+        _ => Problem::new(Code::Unexpected, "row").found(error.to_string()),
+    }
+}
+
+fn stays(confirmed: Lsn) -> String {
+    format!("the position stays at {confirmed}")
+}
+
+fn route(error: &RouteError, consequence: &str) -> Problem {
     let (code, needed, fix) = match error {
         RouteError::MissingColumn { .. } => (
             Code::RowColumnMissing,
@@ -136,7 +159,10 @@ fn route(error: &RouteError, confirmed: Lsn) -> Problem {
             "1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'",
             "pass over the row (docs/operations.md), or change router.topic",
         ),
-        RouteError::BadValue { .. } => (
+        RouteError::BadValue { .. }
+        | RouteError::Unconvertible { .. }
+        | RouteError::BadMessage { .. }
+        | RouteError::PatternTooComplex { .. } => (
             Code::RowValue,
             "a value that fits its place",
             "pass over the row (docs/operations.md), or change the mapping",
@@ -155,7 +181,7 @@ fn route(error: &RouteError, confirmed: Lsn) -> Problem {
         .unwrap_or(&text)
         .to_owned();
     Problem::new(code, row)
-        .found(format!("{reason}; the position stays at {confirmed}"))
+        .found(format!("{reason}; {consequence}"))
         .needed(needed)
         .fix(fix)
 }
@@ -251,6 +277,24 @@ pub(crate) fn kafka_config(error: KafkaConfigError) -> Problem {
     };
     Problem::new(code, "kafka.properties")
         .found(error.to_string())
+        .caused_by(error)
+}
+
+/// The router that follows Debezium cannot be made as configured. The reasons beneath are the router's own words, about the
+/// configuration alone.
+pub(crate) fn connect_config(error: ConnectConfigError) -> Problem {
+    let mut found = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(reason) = cause {
+        found.push_str(&format!(": {reason}"));
+        cause = reason.source();
+    }
+    Problem::new(Code::ConfigRouter, "[connect]")
+        .found(found)
+        .needed("settings with which any record can be made")
+        .fix(
+            "change this option; posthaste debezium check tells of every key of a connector's file",
+        )
         .caused_by(error)
 }
 

@@ -1,23 +1,39 @@
 //! Stages 2 to 5 in a row: Intake. One frame in, finished records and marks of the stream out.
 //!
-//! Pure: it decides nothing about connections or time. What it cannot turn into a record is an
-//! error that names table, event and position, and nothing after that row is taken.
+//! Pure: it decides nothing about connections, and is told the time. What it cannot turn into a record is an error that
+//! names table, event and position, and nothing after that row is taken, unless it was told to pass such rows over.
 
 use pgoutput::{
     DecodeError, Envelope, Lsn, Message, Operation, Relation, Step, Transactions, decode,
     peek_relation_id,
 };
-use router::{RouteError, Router};
+use router::RouteError;
+use router::connect::{LogicalMessage, Routed};
 use sink::{Batch, Entry};
 use thiserror::Error;
+
+use crate::routing::Routing;
 
 /// The decoder, the transaction state and the router of one connection.
 #[derive(Debug)]
 pub struct Intake {
     transactions: Transactions,
-    router: Router,
+    routing: Routing,
+    tolerance: Tolerance,
     ignored: Ignored,
+    skipped: Option<IntakeError>,
     newest: Lsn,
+    /// Where the record stands, outside any transaction, that no commit or keepalive has followed yet.
+    dangling: Option<Lsn>,
+}
+
+/// What is done where the native pipeline always stops, or always goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tolerance {
+    /// A row that cannot be routed is passed over and counted, instead of stopping the stream.
+    pub skip_errors: bool,
+    /// An UPDATE of an outbox stops the stream, instead of being ignored.
+    pub stop_at_updates: bool,
 }
 
 /// What one frame told about the stream itself.
@@ -50,6 +66,10 @@ pub struct Ignored {
     pub truncates: u64,
     /// Logical decoding messages.
     pub messages: u64,
+    /// Rows and messages of an outbox that the configuration filters out.
+    pub filtered: u64,
+    /// Rows and messages that could not be routed and were passed over.
+    pub skipped: u64,
 }
 
 /// Why a frame could not be taken.
@@ -78,26 +98,42 @@ pub enum IntakeError {
         /// Size of the whole frame.
         size_bytes: u64,
     },
+    /// An UPDATE of the outbox, which the configuration forbids.
+    #[error("a row of {table} was updated, at LSN {lsn}")]
+    Updated {
+        /// The outbox table.
+        table: String,
+        /// Position of the change.
+        lsn: Lsn,
+    },
 }
 
 impl Intake {
     /// Fresh state for a new connection: relations are always sent again.
     #[must_use]
-    pub fn new(router: Router) -> Self {
+    pub fn new(routing: impl Into<Routing>, tolerance: Tolerance) -> Self {
         Self {
             transactions: Transactions::new(),
-            router,
+            routing: routing.into(),
+            tolerance,
             ignored: Ignored::default(),
+            skipped: None,
             newest: Lsn::ZERO,
+            dangling: None,
         }
     }
 
-    /// Takes one `CopyData` body, appending what it yields to the batch.
+    /// Takes one `CopyData` body, appending what it yields to the batch. `now_ms` is the wall clock.
     ///
     /// # Errors
     ///
     /// See [`IntakeError`]. The batch keeps everything taken before and nothing of the failed row.
-    pub fn handle_frame(&mut self, frame: &[u8], batch: &mut Batch) -> Result<Taken, IntakeError> {
+    pub fn handle_frame(
+        &mut self,
+        frame: &[u8],
+        now_ms: i64,
+        batch: &mut Batch,
+    ) -> Result<Taken, IntakeError> {
         match Envelope::parse(frame)? {
             Envelope::XLogData {
                 start_lsn,
@@ -105,7 +141,7 @@ impl Intake {
                 message,
                 ..
             } => {
-                self.handle_message(start_lsn, message, batch)?;
+                self.handle_message(start_lsn, message, now_ms, batch)?;
                 Ok(Taken::Data { wal_end })
             }
             Envelope::Keepalive {
@@ -116,6 +152,7 @@ impl Intake {
                 // Inside a transaction the server's position says nothing about what we have.
                 if !self.transactions.is_open() {
                     batch.entries.push(Entry::Idle { wal_end });
+                    self.followed_by(wal_end);
                 }
                 Ok(Taken::Keepalive {
                     wal_end,
@@ -141,7 +178,7 @@ impl Intake {
             Envelope::Keepalive { wal_end, .. } => return Ok(Taken::Data { wal_end }),
         };
         let outbox = peek_relation_id(message)
-            .filter(|id| self.router.is_outbox(*id))
+            .filter(|id| self.routing.is_outbox(*id))
             .and_then(|id| self.transactions.relation(id));
         match outbox {
             // Only an insert makes a record; an update or delete of the outbox never does.
@@ -163,7 +200,17 @@ impl Intake {
         self.transactions.is_open()
     }
 
-    /// Where the commit of the newest transaction begins that was begun on this connection; zero for none.
+    /// Whether a record was read that stands outside any transaction, and nothing after it that a position could follow.
+    ///
+    /// A position passes such a record only by a later commit or keepalive: whoever stops reading before one would have it
+    /// sent again.
+    #[must_use]
+    pub fn is_dangling(&self) -> bool {
+        self.dangling.is_some()
+    }
+
+    /// Where the commit of the newest transaction begins that was begun on this connection, or where the newest message
+    /// stands that is a record of its own, whichever is later; zero for none.
     #[must_use]
     pub fn newest(&self) -> Lsn {
         self.newest
@@ -174,10 +221,16 @@ impl Intake {
         std::mem::take(&mut self.ignored)
     }
 
+    /// The first row that was passed over since the last call, and why.
+    pub fn take_skipped(&mut self) -> Option<IntakeError> {
+        self.skipped.take()
+    }
+
     fn handle_message(
         &mut self,
         start_lsn: Lsn,
         message: &[u8],
+        now_ms: i64,
         batch: &mut Batch,
     ) -> Result<(), IntakeError> {
         let message = decode(message)?;
@@ -188,31 +241,98 @@ impl Intake {
         } = &message
         {
             // The server names a domain's base type here, before the first row that uses it.
-            self.router.handle_type(*oid, namespace, name);
+            self.routing.handle_type(*oid, namespace, name);
         }
+        self.judge_update(start_lsn, &message)?;
         match self.transactions.handle(start_lsn, message)? {
             Step::Begin(transaction) => {
                 self.newest = transaction.final_lsn;
                 batch.entries.push(Entry::Begin(transaction));
             }
-            Step::Commit { end_lsn, .. } => batch.entries.push(Entry::Commit { end_lsn }),
-            Step::Relation(relation) => self.router.handle_relation(relation),
+            Step::Commit { end_lsn, .. } => {
+                batch.entries.push(Entry::Commit { end_lsn });
+                self.dangling = None;
+            }
+            Step::Relation(relation) => self.routing.handle_relation(relation),
             Step::Insert(row) => {
                 let lsn = row.lsn;
-                let routed = self
-                    .router
-                    .route(&row, &mut batch.records)
-                    .map_err(|source| IntakeError::Route { lsn, source })?;
-                if routed {
-                    batch.entries.push(Entry::Record);
-                } else {
+                let routed = self.routing.route(&row, now_ms, &mut batch.records);
+                if self.settle(routed, lsn, batch)? == Some(Routed::NotOutbox) {
                     self.ignored.inserts += 1;
                 }
             }
             Step::Ignored(operation) => self.ignored.count(operation),
-            Step::Logical { .. } => self.ignored.messages += 1,
+            Step::Logical {
+                transaction,
+                lsn,
+                prefix,
+                content,
+            } => {
+                let message = LogicalMessage {
+                    transaction,
+                    lsn,
+                    prefix,
+                    content,
+                };
+                let routed = self
+                    .routing
+                    .route_message(message, now_ms, &mut batch.records);
+                match self.settle(routed, lsn, batch)? {
+                    Some(Routed::NotOutbox) => self.ignored.messages += 1,
+                    Some(Routed::Record) if transaction.is_none() => {
+                        self.newest = self.newest.max(lsn);
+                        self.dangling = Some(lsn);
+                    }
+                    _ => {}
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Enters what became of a row or a message; `None` if it was passed over.
+    fn settle(
+        &mut self,
+        routed: Result<Routed, RouteError>,
+        lsn: Lsn,
+        batch: &mut Batch,
+    ) -> Result<Option<Routed>, IntakeError> {
+        match &routed {
+            Ok(Routed::Record) => batch.entries.push(Entry::Record),
+            Ok(Routed::Dropped(_)) => self.ignored.filtered += 1,
+            Ok(Routed::NotOutbox) | Err(_) => {}
+        }
+        match routed {
+            Ok(routed) => Ok(Some(routed)),
+            Err(source) if self.tolerance.skip_errors => {
+                self.ignored.skipped += 1;
+                self.skipped
+                    .get_or_insert(IntakeError::Route { lsn, source });
+                Ok(None)
+            }
+            Err(source) => Err(IntakeError::Route { lsn, source }),
+        }
+    }
+
+    /// The server stands at `position`, between transactions. It may have said so while the message was still being sent,
+    /// and then means a place before it.
+    fn followed_by(&mut self, position: Lsn) {
+        self.dangling.take_if(|message| position > *message);
+    }
+
+    /// `table.op.invalid.behavior=fatal`.
+    fn judge_update(&self, lsn: Lsn, message: &Message<'_>) -> Result<(), IntakeError> {
+        let Message::Update { relation_id, .. } = message else {
+            return Ok(());
+        };
+        if !self.tolerance.stop_at_updates || !self.routing.is_outbox(*relation_id) {
+            return Ok(());
+        }
+        let table = self.transactions.relation(*relation_id).map(table_name);
+        Err(IntakeError::Updated {
+            table: table.unwrap_or_default(),
+            lsn,
+        })
     }
 }
 
@@ -231,3 +351,7 @@ impl Ignored {
 fn table_name(relation: &Relation) -> String {
     format!("{}.{}", relation.namespace, relation.name)
 }
+
+#[cfg(test)]
+#[path = "intake_tests.rs"]
+mod tests;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use posthaste::cli::{Cli, Command};
+use posthaste::cli_connect::DebeziumCommand;
 use posthaste::codes::Problem;
 use posthaste::commands;
 
@@ -37,10 +38,24 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
             commands::config::run(arguments, &mut std::io::stdout())?;
             ExitCode::SUCCESS
         }
+        Command::Debezium { command } => debezium(command)?,
     };
     // A probe of an unreachable broker may still be waiting; nobody needs its answer.
     runtime.shutdown_background();
     Ok(code)
+}
+
+fn debezium(command: &DebeziumCommand) -> anyhow::Result<ExitCode> {
+    let out = &mut std::io::stdout();
+    Ok(match command {
+        DebeziumCommand::Check(arguments) => {
+            ExitCode::from(commands::debezium::check(arguments, out)?)
+        }
+        DebeziumCommand::Convert(arguments) => {
+            commands::debezium::convert(arguments, out)?;
+            ExitCode::SUCCESS
+        }
+    })
 }
 
 /// One line on standard error, for what went wrong where there is no log.

@@ -183,6 +183,7 @@ mod tests {
 
     fn config(directory: Option<&std::path::Path>) -> Config {
         Config {
+            remarks: Vec::new(),
             pipelines: Vec::new(),
             http: crate::config::Http { listen: None },
             state: crate::config::State {
@@ -197,6 +198,7 @@ mod tests {
 
     fn checked(slot_confirmed: u64, timeline: u32, system: &str) -> Checked {
         Checked {
+            catalog: None,
             server_version: 150_020,
             identity: Identity {
                 system_identifier: system.to_owned(),

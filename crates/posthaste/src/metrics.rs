@@ -178,6 +178,8 @@ impl PipelineMetrics {
             ignored.deletes,
             ignored.truncates,
             ignored.messages,
+            ignored.filtered,
+            ignored.skipped,
         ];
         for (counter, count) in self.0.rows_ignored.iter().zip(counts) {
             counter.fetch_add(count, Ordering::Relaxed);
@@ -243,7 +245,9 @@ fn add<const N: usize>(
 pub(crate) const TARGETS: [Target; 2] = [Target::Postgres, Target::Kafka];
 
 /// In the order of the fields of [`Ignored`]; an insert is one into a table that is no outbox.
-pub(crate) const OPERATIONS: [&str; 5] = ["insert", "update", "delete", "truncate", "message"];
+pub(crate) const OPERATIONS: [&str; 7] = [
+    "insert", "update", "delete", "truncate", "message", "filtered", "skipped",
+];
 
 /// From 1 ms to a minute.
 const BUCKETS: [f64; 15] = [

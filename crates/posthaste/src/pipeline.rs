@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use replication::Frame;
 use sink::{Batch, Confirmed};
+use tracing::warn;
 
 use crate::clock::Now;
+use crate::explain;
 use crate::health::Health;
 use crate::intake::{Intake, Taken};
 use crate::memory::Memory;
@@ -31,6 +33,8 @@ pub struct Pipeline<'a> {
     metrics: &'a PipelineMetrics,
     health: &'a Health,
     paused_since: Option<Instant>,
+    /// When a passed-over row was last logged.
+    skip_told_at: Option<Instant>,
 }
 
 /// How an orderly end went.
@@ -64,6 +68,7 @@ impl<'a> Pipeline<'a> {
             metrics,
             health,
             paused_since: None,
+            skip_told_at: None,
         }
     }
 
@@ -133,6 +138,10 @@ impl<'a> Pipeline<'a> {
             if Instant::now() >= deadline {
                 return Ok(());
             }
+            if reading_on && self.intake.is_dangling() {
+                // Nothing may ever follow a message by itself; a keepalive can be asked for.
+                self.progress.ask_for_reply();
+            }
             self.send_status().await?;
             let wake_at = self
                 .progress
@@ -147,7 +156,7 @@ impl<'a> Pipeline<'a> {
                 frame = self.source.next_frame(), if reading => {
                     let now = Now::read();
                     let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress, now);
-                    let taken = first.and_then(|()| self.take_buffered(now, |intake| !intake.is_in_transaction()));
+                    let taken = first.and_then(|()| self.take_buffered(now, |intake| !is_unfinished(intake)));
                     self.hand_over(taken)?;
                 }
             }
@@ -155,11 +164,11 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Whether something was handed over of a transaction that has not been read to its end: the open one, or one that
-    /// an earlier connection lost.
+    /// an earlier connection lost; or a message that nothing has followed.
     fn is_unfinished(&self) -> bool {
         let high_water = self.publishing.high_water();
         let lost = self.intake.newest() < high_water && self.progress.confirmed() <= high_water;
-        self.intake.is_in_transaction() || lost
+        is_unfinished(&self.intake) || lost
     }
 
     /// The last word: the server learns the final position before the connection closes.
@@ -257,14 +266,34 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
+    /// Says that rows are passed over, and why the first of them is; not of each, as there may be very many.
+    fn tell_skipped(&mut self) {
+        let is_due = self
+            .skip_told_at
+            .is_none_or(|told_at| told_at.elapsed() >= SKIP_TOLD_EVERY);
+        let Some(error) = self.intake.take_skipped().filter(|_| is_due) else {
+            return;
+        };
+        self.skip_told_at = Some(Instant::now());
+        let problem = explain::skipped(&error);
+        self.metrics.error(problem.code);
+        warn!(code = %problem.code, "passed over: {problem}");
+    }
+
     /// Hands over what was read. A row that could not be taken comes after those that could.
     fn hand_over(&mut self, taken: Result<(), RunError>) -> Result<(), RunError> {
         self.publishing.submit(self.intake.newest())?;
         self.metrics.received(self.progress.received());
         self.metrics.ignored(self.intake.take_ignored());
+        self.tell_skipped();
         self.health.heard_from_server();
         taken
     }
+}
+
+/// Whether what was read last cannot be confirmed yet, however soon it is acknowledged.
+fn is_unfinished(intake: &Intake) -> bool {
+    intake.is_in_transaction() || intake.is_dangling()
 }
 
 /// Takes one frame: its rows go into the batch, its position to `progress`.
@@ -278,7 +307,7 @@ fn take(
     // The loop reads only while there is a batch; a frame without one would be a row without a place.
     let batch = publishing.current().ok_or(ThreadEnded)?;
     let taken = match frame {
-        Frame::Data(body) => intake.handle_frame(body, batch)?,
+        Frame::Data(body) => intake.handle_frame(body, now.wall.unix_micros() / 1_000, batch)?,
         Frame::TooLarge { size_bytes, head } => intake.handle_too_large(size_bytes, head)?,
         Frame::End => return Err(RunError::StreamEnded),
     };
@@ -295,6 +324,9 @@ fn take(
 fn is_full(batch: &Batch) -> bool {
     batch.records.byte_len() >= BATCH_BYTES_MAX || batch.entries.len() >= BATCH_ENTRIES_MAX
 }
+
+/// Of the rows that are passed over, one is logged in this time; all are counted.
+const SKIP_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// A batch is handed over when its records hold this many bytes; one larger record makes it larger.
 const BATCH_BYTES_MAX: usize = 256 * 1024;

@@ -11,9 +11,13 @@ use std::time::Duration;
 use pgoutput::Lsn;
 use replication::{ConnectError, ConnectOptions, ReplicationClient};
 use router::TableName;
+use router::connect::{Catalog, ConnectConfig};
 use tokio_postgres::Client;
 
+use crate::captured;
 use crate::codes::{Code, Problem};
+use crate::connect_catalog;
+use crate::first_start::FirstStart;
 use crate::preconditions_server::Server;
 use crate::preconditions_table::{Table, base_types};
 use crate::publication::{self, Publication};
@@ -28,12 +32,18 @@ pub struct Wanted {
     pub slot: String,
     /// The publication to name in START_REPLICATION.
     pub publication: String,
-    /// The outbox tables.
+    /// The outbox tables; if there are none, those that `connect` captures.
     pub tables: Vec<TableName>,
+    /// Where Debezium is followed: which tables are captured, and that their catalog is read.
+    pub connect: Option<Box<ConnectConfig>>,
     /// The columns the router maps, and whether it can do without each.
     pub columns: Vec<(String, bool)>,
+    /// Whether the stream carries logical messages too.
+    pub messages: bool,
     /// Whether publication and slot are made when both, or the slot alone, do not exist.
     pub create: bool,
+    /// What a start without a slot has to respect.
+    pub first_start: FirstStart,
     /// The position this pipeline remembers, from its state file or from the stream before. When it belongs to the slot
     /// asked for and that slot is gone, a new one would hide a hole, so none is made.
     pub previous: Option<Stored>,
@@ -54,6 +64,8 @@ pub struct Checked {
     pub wal_sender_timeout: Duration,
     /// For each domain type among the mapped columns, the type it is made of.
     pub base_types: HashMap<u32, u32>,
+    /// What the catalog says of the outbox tables, where Debezium is followed.
+    pub catalog: Option<Catalog>,
     /// What this check made.
     pub created: Created,
     /// What works but deserves a word, each with its code; the caller logs them.
@@ -152,6 +164,7 @@ pub async fn check(
         slot: wanted.slot.clone(),
     };
 
+    let wanted = &captured::with_tables(sql, wanted).await?;
     let mut warnings = Vec::new();
     let tables = read_tables(sql, &server, wanted, &mut warnings).await?;
     // The slot first: others make the publication before it, so a slot without a publication is really without one.
@@ -171,6 +184,10 @@ pub async fn check(
             (confirmed, create)
         }
     };
+    let catalog = match &wanted.connect {
+        Some(_) => Some(connect_catalog::read(sql, &tables).await?),
+        None => None,
+    };
     let mapped = tables
         .iter()
         .flat_map(|table| table.mapped_types(&wanted.columns));
@@ -181,6 +198,7 @@ pub async fn check(
         server_wal_position: Lsn::new(system.wal_position),
         wal_sender_timeout: server.wal_sender_timeout,
         base_types: base_types(sql, mapped.collect()).await?,
+        catalog,
         created,
         warnings: warnings.iter().map(Warning::from).collect(),
     })
@@ -209,7 +227,11 @@ impl Objects {
         match (&self.publication, &self.slot) {
             (Some(_), Some(slot)) => Ok(Plan::Use(slot.judge(&server.database)?)),
             (None, slot) if !wanted.create => {
-                Err(publication::missing(wanted, slot.as_ref()).into())
+                let problem = publication::missing(wanted, slot.as_ref());
+                Err(match slot {
+                    Some(_) => problem.into(),
+                    None => wanted.first_start.explain(problem).into(),
+                })
             }
             (None, Some(slot)) => {
                 // A slot of the wrong kind is the more basic problem, a held one is none yet.
@@ -224,10 +246,15 @@ impl Objects {
                 if let Some(previous) = lost_position(wanted, identity) {
                     return Err(slot_explain::lost(&wanted.slot, previous).into());
                 }
+                let missing = || slot_explain::missing(&wanted.slot);
+                wanted.first_start.judge(server.version, missing)?;
                 if !wanted.create {
-                    return Err(slot_explain::missing(&wanted.slot).into());
+                    return Err(wanted.first_start.explain(missing()).into());
                 }
                 let publication = publication.is_none();
+                if publication && wanted.first_start.publication_exists {
+                    return Err(publication::missing(wanted, None).into());
+                }
                 Ok(Plan::Create(Created {
                     publication,
                     slot: true,
@@ -263,7 +290,7 @@ async fn make(
         publication::create(sql, wanted, tables).await?;
         tracing::info!(publication = wanted.publication, "publication created");
     }
-    match Slot::create(sql, replication, &wanted.slot).await {
+    match Slot::create(sql, replication, wanted).await {
         Ok(confirmed) => {
             tracing::info!(slot = wanted.slot, position = %confirmed, "replication slot created");
             Ok(confirmed)

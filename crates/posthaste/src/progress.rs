@@ -24,6 +24,7 @@ pub struct Progress {
     sent_at: Option<Instant>,
     heard_at: Instant,
     reply_owed: bool,
+    question: bool,
 }
 
 /// The intervals of the conversation.
@@ -73,6 +74,7 @@ impl Progress {
             sent_at: None,
             heard_at: now.instant,
             reply_owed: false,
+            question: false,
         }
     }
 
@@ -94,6 +96,11 @@ impl Progress {
     pub fn handle_paused(&mut self, now: Now) {
         debug_assert!(now.instant >= self.heard_at, "time went back");
         self.heard_at = now.instant;
+    }
+
+    /// Makes the next status update ask for a keepalive, and sends it soon: the server's answer says where it stands.
+    pub fn ask_for_reply(&mut self) {
+        self.question = true;
     }
 
     /// The brokers acknowledged everything up to `confirmed`.
@@ -123,6 +130,7 @@ impl Progress {
         self.sent_flushed = self.confirmed;
         self.sent_at = Some(now.instant);
         self.reply_owed = false;
+        let question = std::mem::take(&mut self.question);
         StatusUpdate {
             written: self.received.max(self.confirmed),
             flushed: self.confirmed,
@@ -130,7 +138,7 @@ impl Progress {
             sent_at: now.wall,
             // An idle server answers this with a keepalive: silence is never mistaken for death, and
             // a quiet outbox learns of the WAL that others write.
-            reply_requested: self.silence(now) >= self.timing.question_after(),
+            reply_requested: question || self.silence(now) >= self.timing.question_after(),
         }
     }
 
@@ -179,7 +187,7 @@ impl Progress {
         let Some(sent_at) = self.sent_at else {
             return now.instant;
         };
-        let wanted_soon = self.reply_owed || self.confirmed > self.sent_flushed;
+        let wanted_soon = self.reply_owed || self.question || self.confirmed > self.sent_flushed;
         let gap = if wanted_soon {
             STATUS_GAP_MIN
         } else {
@@ -291,6 +299,20 @@ mod tests {
         );
         assert!(!progress.is_stalled(after(now, 124_999)));
         assert!(progress.is_stalled(after(now, 125_000)));
+    }
+
+    #[test]
+    fn a_question_is_asked_once_and_soon() {
+        let (mut progress, now) = start(1);
+        progress.poll_status(now);
+        progress.ask_for_reply();
+        assert!(progress.poll_status(after(now, 50)).is_none());
+        let status = progress.poll_status(after(now, 100)).expect("due");
+        assert!(status.reply_requested);
+        assert!(progress.poll_status(after(now, 300)).is_none());
+        progress.handle_received(Lsn::new(2), after(now, 400));
+        let status = progress.poll_status(after(now, 10_100)).expect("due");
+        assert!(!status.reply_requested);
     }
 
     #[test]

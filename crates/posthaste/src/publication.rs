@@ -65,7 +65,8 @@ impl Publication {
         tables: &[Table],
         wanted: &[(String, bool)],
     ) -> Result<Vec<Problem>, Problem> {
-        if !self.inserts {
+        // Without tables it is there for logical messages alone.
+        if !self.inserts && !tables.is_empty() {
             return Err(Problem::new(Code::PublicationInserts, self.describe())
                 .found("it does not publish inserts")
                 .needed("publish = 'insert'")
@@ -376,15 +377,18 @@ pub(crate) async fn drop(sql: &Client, name: &str) -> Result<(), tokio_postgres:
 
 fn create_sql(wanted: &Wanted, via_root: bool) -> String {
     let tables: Vec<String> = wanted.tables.iter().map(quoted).collect();
-    let option = if via_root {
+    let tables = match tables.as_slice() {
+        [] => String::new(),
+        tables => format!(" FOR TABLE {}", tables.join(", ")),
+    };
+    let option = if via_root || wanted.first_start.via_partition_root {
         ", publish_via_partition_root = true"
     } else {
         ""
     };
     format!(
-        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert'{option})",
-        replication::quote_ident(&wanted.publication),
-        tables.join(", ")
+        "CREATE PUBLICATION {}{tables} WITH (publish = 'insert'{option})",
+        replication::quote_ident(&wanted.publication)
     )
 }
 

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use replication::{ConnectOptions, Secret, process_environment};
 use router::Router;
+use router::connect::{ConnectRouter, OpInvalidBehavior};
 use sink::{KafkaConfig, Limits};
 
 use crate::codes::{Code, Problem};
 use crate::config::{Pipeline, Source};
 use crate::explain;
+use crate::intake::Tolerance;
 use crate::preconditions::Wanted;
 
 /// How to connect to PostgreSQL: what the configuration says, then libpq's environment and password file.
@@ -41,20 +43,47 @@ pub fn connect_options(pipeline: &Pipeline) -> Result<ConnectOptions, Problem> {
 ///
 /// The router's settings contradict each other.
 pub fn wanted(pipeline: &Pipeline) -> Result<Wanted, Problem> {
-    let router = Router::new(pipeline.router.clone()).map_err(explain::router_config)?;
-    let columns = router
-        .mapped_columns()
-        .into_iter()
-        .map(|(column, required)| (column.to_owned(), required))
-        .collect();
-    Ok(Wanted {
+    let mut wanted = Wanted {
         slot: pipeline.source.slot.clone(),
         publication: pipeline.source.publication.clone(),
         tables: pipeline.source.tables.clone(),
-        columns,
         create: pipeline.source.create,
-        previous: None,
-    })
+        first_start: pipeline.first_start,
+        ..Wanted::default()
+    };
+    match &pipeline.connect {
+        Some(connect) => {
+            let router =
+                ConnectRouter::new(connect.clone(), "").map_err(explain::connect_config)?;
+            wanted.messages = router.needs_messages();
+            wanted.columns = owned(router.mapped_columns());
+            wanted.connect = Some(Box::new(connect.clone()));
+        }
+        None => {
+            let router = Router::new(pipeline.router.clone()).map_err(explain::router_config)?;
+            wanted.columns = owned(router.mapped_columns());
+        }
+    }
+    Ok(wanted)
+}
+
+fn owned(columns: Vec<(&str, bool)>) -> Vec<(String, bool)> {
+    let columns = columns.into_iter();
+    columns
+        .map(|(column, required)| (column.to_owned(), required))
+        .collect()
+}
+
+/// What is done with rows that make no record.
+#[must_use]
+pub fn tolerance(pipeline: &Pipeline) -> Tolerance {
+    let connect = pipeline.connect.as_ref();
+    Tolerance {
+        skip_errors: connect.is_some_and(|connect| connect.skip_errors),
+        stop_at_updates: connect.is_some_and(|connect| {
+            connect.event_router.table_op_invalid_behavior == OpInvalidBehavior::Fatal
+        }),
+    }
 }
 
 /// The producer's configuration.

@@ -7,7 +7,7 @@ use replication::ReplicationClient;
 use tokio_postgres::Client;
 
 use crate::codes::{Code, Problem};
-use crate::preconditions::CheckError;
+use crate::preconditions::{CheckError, Wanted};
 use crate::slot_explain::{
     describe, exhausted, explain_create_error, invalidated, other_database, physical, recreate_sql,
     wrong_plugin,
@@ -74,9 +74,11 @@ impl Slot {
     pub(crate) async fn create(
         sql: &Client,
         replication: &mut ReplicationClient,
-        name: &str,
+        wanted: &Wanted,
     ) -> Result<Lsn, CheckError> {
-        let mut creating = Box::pin(replication.create_logical_slot(name, false));
+        let name = wanted.slot.as_str();
+        let failover = wanted.first_start.failover;
+        let mut creating = Box::pin(replication.create_logical_slot(name, failover));
         loop {
             tokio::select! {
                 created = &mut creating => {

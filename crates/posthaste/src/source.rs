@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pgoutput::Lsn;
 use replication::{ConnectError, CopyBoth, Frame, ReplicationClient, quote_ident};
+use router::connect::Catalog;
 use tracing::warn;
 
 use crate::config::Pipeline as Settings;
@@ -111,6 +112,11 @@ impl Source {
         self.checked.base_types.clone()
     }
 
+    /// What the catalog says of the outbox tables, where Debezium is followed.
+    pub fn take_catalog(&mut self) -> Option<Catalog> {
+        self.checked.catalog.take()
+    }
+
     /// The intervals of the conversation with this server.
     #[must_use]
     pub fn timing(&self) -> Timing {
@@ -165,10 +171,14 @@ impl Source {
 ///
 /// Publication names are quoted *inside* the value, since the server splits it like a list of identifiers.
 fn stream_options(wanted: &Wanted) -> Vec<(&'static str, String)> {
-    vec![
+    let mut options = vec![
         ("proto_version", "1".to_owned()),
         ("publication_names", quote_ident(&wanted.publication)),
-    ]
+    ];
+    if wanted.messages {
+        options.push(("messages", "true".to_owned()));
+    }
+    options
 }
 
 /// What the server was told at the start of the stream, to say what its errors are about.
@@ -192,3 +202,26 @@ impl Told {
 
 /// How long the socket may refuse a status update of 39 bytes.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_asked_for_only_where_they_are_wanted() {
+        let mut wanted = Wanted {
+            publication: "Orders".to_owned(),
+            ..Wanted::default()
+        };
+        let names = |wanted: &Wanted| {
+            let options = stream_options(wanted).into_iter();
+            options.map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&wanted), ["proto_version", "publication_names"]);
+        wanted.messages = true;
+        assert_eq!(
+            stream_options(&wanted).last(),
+            Some(&("messages", "true".to_owned()))
+        );
+    }
+}

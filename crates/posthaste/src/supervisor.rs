@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
 use router::Router;
+use router::connect::ConnectRouter;
 use sink::{Confirmed, KafkaProducer, Publisher};
 use tracing::{debug, info, warn};
 
@@ -14,6 +15,7 @@ use crate::backoff::Backoff;
 use crate::clock::Now;
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
+use crate::explain;
 use crate::health::Health;
 use crate::intake::Intake;
 use crate::memory::Memory;
@@ -22,9 +24,11 @@ use crate::pipeline::{Drained, Pipeline};
 use crate::policy::{self, Pace, Retry, RunError, Target, Verdict};
 use crate::preconditions::Wanted;
 use crate::publishing::Publishing;
+use crate::routing::Routing;
+use crate::run_id;
 use crate::settings;
 use crate::shutdown::Shutdown;
-use crate::source::Opened;
+use crate::source::{Opened, Source};
 
 /// What others see of a pipeline.
 #[derive(Debug, Clone)]
@@ -45,6 +49,8 @@ pub struct Supervisor {
     health: Health,
     shutdown: Shutdown,
     fail_fast: bool,
+    /// Says in headers which run of the process a record is of, as Debezium's does.
+    run_id: String,
     publishing: Option<Publishing>,
     backoff: Backoff,
     outage: Option<Outage>,
@@ -76,6 +82,7 @@ impl Supervisor {
             health: watched.health,
             shutdown,
             fail_fast,
+            run_id: run_id::new(),
             publishing: None,
             outage: None,
         })
@@ -137,14 +144,13 @@ impl Supervisor {
         let Some(source) = self.shutdown.unless_requested(starting).await else {
             return Ok(left_behind(publishing));
         };
-        let source = source?;
-        let mut router = Router::new(self.settings.router.clone())?;
-        router.set_base_types(source.base_types());
+        let mut source = source?;
+        let routing = self.routing(&mut source)?;
         self.resumed(start.as_lsn());
         let began = Instant::now();
         let pipeline = Pipeline::new(
             source,
-            Intake::new(router),
+            Intake::new(routing, settings::tolerance(&self.settings)),
             start,
             publishing,
             &mut self.memory,
@@ -160,6 +166,21 @@ impl Supervisor {
             self.backoff.reset();
         }
         outcome
+    }
+
+    /// The router of one connection: relations are always sent again, and the catalog was read again.
+    fn routing(&self, source: &mut Source) -> Result<Routing, RunError> {
+        let Some(connect) = &self.settings.connect else {
+            let mut router = Router::new(self.settings.router.clone())?;
+            router.set_base_types(source.base_types());
+            return Ok(router.into());
+        };
+        let mut router =
+            ConnectRouter::new(connect.clone(), &self.run_id).map_err(explain::connect_config)?;
+        if let Some(catalog) = source.take_catalog() {
+            router.set_catalog(catalog);
+        }
+        Ok(router.into())
     }
 
     /// Chooses where to start, and sets the tracker there. What is acknowledged up to this moment counts; what is

@@ -6,6 +6,8 @@
     reason = "helpers of tests fail like tests"
 )]
 
+#[path = "config/connect.rs"]
+mod connect;
 #[path = "config/defaults.rs"]
 mod defaults;
 #[path = "config/precedence.rs"]

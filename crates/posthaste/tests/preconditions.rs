@@ -9,6 +9,8 @@
     reason = "helpers of tests stop the test"
 )]
 
+#[path = "preconditions/connect.rs"]
+mod connect;
 #[path = "preconditions/create.rs"]
 mod create;
 #[path = "preconditions/fixture.rs"]

@@ -2,4 +2,5 @@
 
 pub mod check;
 pub mod config;
+pub mod debezium;
 pub mod run;

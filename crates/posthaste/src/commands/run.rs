@@ -19,8 +19,11 @@ use crate::supervisor::{Supervisor, Watched};
 ///
 /// What is wrong before logging has begun, so that it is not logged: the configuration.
 pub async fn run(arguments: &RunArgs) -> Result<u8, Problem> {
-    let config = config::load(&arguments.config.request(&arguments.log))?;
+    let config = config::load(&arguments.request())?;
     logging::init(&config.log)?;
+    for remark in &config.remarks {
+        warn!("{remark}");
+    }
     Ok(match run_configured(&config, arguments.fail_fast).await {
         Ok(Drained::Whole) => {
             info!("stopped: everything read is confirmed");

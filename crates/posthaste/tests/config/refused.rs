@@ -88,10 +88,20 @@ fn a_file_that_cannot_be_read_is_named() {
 fn formats_are_told_by_extension_or_flag() {
     let mut case = Case::new(SMALLEST);
     case.request.format = Some("json".to_owned());
-    check_message(&case, &["PH0103", "--format json", "not read yet"]);
+    check_message(
+        &case,
+        &["PH0102", "--format json", "did you mean connect-json?"],
+    );
+    case.request.format = Some("connect-json".to_owned());
+    check_message(&case, &["PH0124", "posthaste.toml"]);
     let mut case = Case::new(SMALLEST);
     case.request.file = case.file("connector.properties", b"name=x");
-    check_message(&case, &["PH0103", "connector.properties"]);
+    check_message(
+        &case,
+        &["PH0122", "connector.properties", "connector.class"],
+    );
+    case.request.file = case.file("connector.conf", b"connector.class=x");
+    check_message(&case, &["PH0122", "connector.conf", "connector.class"]);
     case.request.file = case.file("posthaste.conf", SMALLEST.as_bytes());
     check_message(&case, &["PH0102", "posthaste.conf", "--format toml"]);
     case.request.format = Some("toml".to_owned());

@@ -108,8 +108,7 @@ impl Fixture {
             publication: "outbox_pub".to_owned(),
             tables: vec![table("public.outbox")],
             columns: columns(&["id", "aggregatetype", "aggregateid", "payload"]),
-            create: false,
-            previous: None,
+            ..Wanted::default()
         }
     }
 

@@ -266,7 +266,7 @@ fn b11_names_that_need_quoting() {
         tables: vec![table("\"Sales-EU\".\"Out\"\"box\"")],
         columns: columns(&["id", "AggregateType", "aggregateId", "payload"]),
         create: true,
-        previous: None,
+        ..Wanted::default()
     };
     // The illegal slot name is refused before the publication is made.
     let bad_slot = Wanted {

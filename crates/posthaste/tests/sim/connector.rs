@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pgoutput::Lsn;
 use posthaste::clock::Now;
-use posthaste::intake::{Intake, Taken};
+use posthaste::intake::{Intake, Taken, Tolerance};
 use posthaste::policy::{self, RunError, Verdict};
 use posthaste::progress::{Progress, Timing};
 use posthaste::state::{Identity, Stored, start_position};
@@ -108,7 +108,7 @@ impl Connector {
         };
         let timing = Timing::for_server(Duration::from_secs(60), Duration::from_secs(10));
         self.connection = Some(Connection {
-            intake: Intake::new(Router::new(config).expect("legal")),
+            intake: Intake::new(Router::new(config).expect("legal"), Tolerance::default()),
             progress: Progress::new(confirmed, now, timing),
             batch: Batch::new(),
             taken_over: true,
@@ -138,7 +138,7 @@ impl Connector {
             ..
         } = connection;
         match intake
-            .handle_frame(frame, batch)
+            .handle_frame(frame, now.wall.unix_micros() / 1_000, batch)
             .expect("a stream that can be decoded")
         {
             Taken::Data { wal_end } => progress.handle_received(wal_end, now),

@@ -1,0 +1,95 @@
+//! Routing: the native router or the one that does as Debezium does, as one type. The whole of a path uses one of them.
+
+use pgoutput::{Relation, Row};
+use router::connect::{ConnectRouter, LogicalMessage, Routed};
+use router::{RecordBuffer, RouteError, Router};
+
+/// What turns rows into records.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each connection, and it does not move"
+)]
+pub enum Routing {
+    /// `[router]`.
+    Native(Router),
+    /// `[connect]`, or the configuration of a Debezium connector.
+    Connect(Box<ConnectRouter>),
+}
+
+impl Routing {
+    /// Takes note of a Type message.
+    pub fn handle_type(&mut self, oid: u32, namespace: &str, name: &str) {
+        match self {
+            Self::Native(router) => router.handle_type(oid, namespace, name),
+            Self::Connect(router) => router.handle_type(oid, namespace, name),
+        }
+    }
+
+    /// Takes note of where a relation has its columns.
+    pub fn handle_relation(&mut self, relation: &Relation) {
+        match self {
+            Self::Native(router) => router.handle_relation(relation),
+            Self::Connect(router) => router.handle_relation(relation),
+        }
+    }
+
+    /// Whether rows of this relation make records.
+    #[must_use]
+    pub fn is_outbox(&self, relation_id: u32) -> bool {
+        match self {
+            Self::Native(router) => router.is_outbox(relation_id),
+            Self::Connect(router) => router.is_outbox(relation_id),
+        }
+    }
+
+    /// Appends the row's record to `out`. `now_ms` is the wall clock, which only Debezium's router puts into records.
+    ///
+    /// # Errors
+    ///
+    /// When the row can make no record; `out` is as it was then.
+    pub fn route(
+        &mut self,
+        row: &Row<'_>,
+        now_ms: i64,
+        out: &mut RecordBuffer,
+    ) -> Result<Routed, RouteError> {
+        match self {
+            Self::Native(router) => Ok(if router.route(row, out)? {
+                Routed::Record
+            } else {
+                Routed::NotOutbox
+            }),
+            Self::Connect(router) => router.route(row, now_ms, out),
+        }
+    }
+
+    /// Appends the record of a logical message to `out`. The native router takes none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::route`].
+    pub fn route_message(
+        &mut self,
+        message: LogicalMessage<'_>,
+        now_ms: i64,
+        out: &mut RecordBuffer,
+    ) -> Result<Routed, RouteError> {
+        match self {
+            Self::Native(_) => Ok(Routed::NotOutbox),
+            Self::Connect(router) => router.route_message(message, now_ms, out),
+        }
+    }
+}
+
+impl From<Router> for Routing {
+    fn from(router: Router) -> Self {
+        Self::Native(router)
+    }
+}
+
+impl From<ConnectRouter> for Routing {
+    fn from(router: ConnectRouter) -> Self {
+        Self::Connect(Box::new(router))
+    }
+}
