@@ -20,9 +20,9 @@
 //! | partition | the key | or a column of whole numbers; where it is NULL, the key |
 //!
 //! *Text* is PostgreSQL's own form of any type under the settings that the session pins (`DateStyle ISO`,
-//! `TimeZone UTC`, `extra_float_digits 3`): `0044-03-15 BC`, `("a,b",3)`, `x    ` for a `char(5)`. Only bytea is not
-//! sent as its text, since that stands for other bytes: key, value and headers (`id` too) of bytea and of domains
-//! over it are the raw bytes. Domains are known from the stream's own Type messages ([`Router::handle_type`]) and from
+//! `TimeZone UTC`, `extra_float_digits 3`): `0044-03-15 BC`, `("a,b",3)`, `x    ` for a `char(5)`. Only a value of
+//! bytea, or of a domain over it, is not sent as its text, since that stands for other bytes: it is the raw bytes. Keys
+//! and headers (`id` too) are the text, whatever the type. Domains are known from the stream's own Type messages ([`Router::handle_type`]) and from
 //! the catalog ([`Router::set_base_types`]).
 //!
 //! Columns are found by name in each Relation message, and a row is read by the plan of *its* relation id: tables

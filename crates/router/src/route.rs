@@ -245,8 +245,8 @@ impl Router {
     }
 }
 
-/// One column's value in its place. The native form is the column's text, whatever its type, except for bytea, whose
-/// text stands for the bytes that are meant.
+/// One column's value in its place. The native form is the column's text, whatever its type, except for a payload of
+/// bytea, whose text stands for the bytes that are meant.
 fn put(
     builder: &mut RecordBuilder<'_>,
     place: Place<'_>,
@@ -257,9 +257,10 @@ fn put(
         Field::Absent => {}
         Field::Null => builder.put(place, None),
         Field::Text(text) => builder.put(place, Some(text)),
-        Field::Bytea(text) => builder
+        Field::Bytea(text) if matches!(place, Place::Payload) => builder
             .put_with(place, |out| bytea::decode(text, out))
             .map_err(|why| Fault::Value(slot, why))?,
+        Field::Bytea(text) => builder.put(place, Some(text)),
     }
     Ok(())
 }
