@@ -3,7 +3,7 @@
 //! **Promise.** Whoever hands in what Kafka Connect was given gets either a configuration that makes the same records, or
 //! the keys that stand in the way, each with what to do. Every key is in the report, and no secret is.
 //!
-//! [`read`] takes the text of a file in any of four [`Format`]s, with the worker's beside it, and gives a [`Reading`]: one
+//! [`read()`] takes the text of a file in any of four [`Format`]s, with the worker's beside it, and gives a [`Reading`]: one
 //! [`Finding`] for each key, and a [`NativeConfig`] if nothing was refused. Files and variables that the text refers to are
 //! asked for through [`Lookup`]. What Debezium stored of its position is read and judged in [`offset`].
 //!

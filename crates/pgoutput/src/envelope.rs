@@ -20,7 +20,7 @@ pub enum Envelope<'a> {
         wal_end: Lsn,
         /// The server's clock when it sent this.
         sent_at: PgTimestamp,
-        /// For [`decode`](crate::decode).
+        /// For [`decode`](crate::decode()).
         message: &'a [u8],
     },
     /// `k`: the server is alive, and this far with decoding.

@@ -9,7 +9,7 @@
 //! | stage | from | by | to |
 //! |---|---|---|---|
 //! | 2 | CopyData body | [`Envelope::parse`] | [`Envelope`]: `XLogData` around a message, or `Keepalive` |
-//! | 3 | message bytes | [`decode`] | [`Message`]: what the output plugin said |
+//! | 3 | message bytes | [`decode()`] | [`Message`]: what the output plugin said |
 //! | 4 | [`Message`] | [`Transactions::handle`] | [`Step`]: what it means here, a [`Row`] with its [`TransactionId`] and [`Relation`] |
 //!
 //! The way back has one noun, [`StatusUpdate`], which this crate only encodes. Positions are [`Lsn`]s,

@@ -111,7 +111,7 @@ impl Memory {
         self.confirmed
     }
 
-    /// Saves now and then. Writing takes milliseconds at worst and happens at most once per [`SAVE_INTERVAL`].
+    /// Saves now and then. Writing takes milliseconds at worst and happens at most once in five seconds.
     pub fn save_if_due(&mut self, now: Now) {
         let due = self
             .saved_at

@@ -130,7 +130,7 @@ impl Publishing {
     ///
     /// # Errors
     ///
-    /// Nobody answered within [`PROBE_TIMEOUT`](crate::brokers::PROBE_TIMEOUT).
+    /// Nobody answered within [`PROBE_TIMEOUT`].
     pub async fn require_broker(&self) -> Result<(), RunError> {
         let Some(probe) = self.probe.clone() else {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Stage 6 of 9: the ticket of one record on its way, small enough to travel through the broker client.
 
-/// "This position now depends on me": one record on its way. Giving it to [`Tracker::ack`] is the only thing that
+/// "This position now depends on me": one record on its way. Giving it to [`Tracker::ack`](crate::Tracker::ack) is the only thing that
 /// settles it; a ticket that is lost holds the position for ever, which is the safe mistake.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use = "a dropped ticket is never acknowledged and holds the position"]
