@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::postgres::installed_bin_dir;
+use crate::postgres_programs::installed_bin_dir;
 
 /// Something that a command needs from the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

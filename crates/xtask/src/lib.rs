@@ -12,6 +12,7 @@ mod kafka_install;
 mod kafka_wire;
 pub mod migrations;
 pub mod postgres;
+mod postgres_programs;
 pub mod postgres_versions;
 pub mod process;
 pub mod scratch;

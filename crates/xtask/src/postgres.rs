@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::install::{Need, check};
+pub use crate::postgres_programs::MAJOR_VARIABLE;
+use crate::postgres_programs::{default_bin_dir, installed_bin_dir, on_path, server_user};
 use crate::process::{Daemon, Signal, output, wait_for};
 use crate::scratch::{Scratch, free_port};
 
@@ -41,9 +42,6 @@ pub struct PostgresOptions {
     /// newest that Debian's packages installed, or else what is on the PATH.
     pub bin_dir: Option<PathBuf>,
 }
-
-/// Environment variable with the major version that all servers are of, unless they ask for another.
-pub const MAJOR_VARIABLE: &str = "POSTHASTE_TEST_POSTGRES";
 
 /// The three ways to shut PostgreSQL down, in the manual's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -410,67 +408,6 @@ const HBA: [&str; 8] = [
     "host  all         all      127.0.0.1/32   scram-sha-256",
     "host  replication all      127.0.0.1/32   scram-sha-256",
 ];
-
-fn default_bin_dir() -> Result<PathBuf> {
-    match std::env::var(MAJOR_VARIABLE) {
-        Ok(major) => {
-            let major = major
-                .parse()
-                .with_context(|| format!("{MAJOR_VARIABLE} is {major:?}"))?;
-            crate::postgres_versions::bin_dir(major)
-        }
-        Err(_) => {
-            check(&[Need::Postgres])?;
-            installed_bin_dir().context("no PostgreSQL server is installed")
-        }
-    }
-}
-
-/// Debian keeps servers out of the PATH, one folder a major version.
-pub(crate) fn installed_bin_dir() -> Option<PathBuf> {
-    let majors = fs::read_dir("/usr/lib/postgresql").ok()?;
-    let newest = majors
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|major| bin_dir_of(*major).join("postgres").exists())
-        .max();
-    newest.map(bin_dir_of).or_else(|| {
-        let initdb = on_path("initdb")?;
-        fs::canonicalize(initdb)
-            .ok()?
-            .parent()
-            .map(Path::to_path_buf)
-    })
-}
-
-pub(crate) fn bin_dir_of(major: u32) -> PathBuf {
-    PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
-}
-
-/// PostgreSQL refuses to run as root: then it runs as the package's own user, or else as `nobody`.
-fn server_user() -> Result<Option<(u32, u32)>> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(None);
-    }
-    let users = fs::read_to_string("/etc/passwd").context("read /etc/passwd")?;
-    let ids = |name: &str| {
-        users.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            let found = fields.next()? == name;
-            let user = fields.nth(1)?.parse().ok()?;
-            let group = fields.next()?.parse().ok()?;
-            found.then_some((user, group))
-        })
-    };
-    let user = ids("postgres").or_else(|| ids("nobody"));
-    user.map(Some).context("no user for PostgreSQL to run as")
-}
 
 fn append(file: &Path, text: &str) -> Result<()> {
     use std::io::Write;

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::install::{Need, cache_dir, check};
-use crate::postgres::bin_dir_of;
+use crate::postgres_programs::bin_dir_of;
 use crate::process::output;
 use crate::scratch::Scratch;
 
