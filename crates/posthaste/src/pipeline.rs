@@ -35,6 +35,8 @@ pub struct Pipeline<'a> {
     paused_since: Option<Instant>,
     /// When a passed-over row was last logged.
     skip_told_at: Option<Instant>,
+    /// When a batch was last handed over.
+    handed_over_at: Option<Instant>,
 }
 
 /// How an orderly end went.
@@ -69,6 +71,7 @@ impl<'a> Pipeline<'a> {
             health,
             paused_since: None,
             skip_told_at: None,
+            handed_over_at: None,
         }
     }
 
@@ -105,19 +108,19 @@ impl<'a> Pipeline<'a> {
         loop {
             self.health.beat();
             self.send_status().await?;
-            let wake_at = self.progress.next_deadline(Now::read()).into();
+            let wake_at = self.next_wake(Now::read()).into();
             let reading = self.publishing.has_current();
             self.count_pause(reading);
             tokio::select! {
                 biased;
                 () = shutdown.requested() => return Ok(()),
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
-                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
+                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading)?,
                 frame = self.source.next_frame(), if reading => {
                     let now = Now::read();
                     let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress, now);
                     let taken = first.and_then(|()| self.take_buffered(now, |_| false));
-                    self.hand_over(taken)?;
+                    self.hand_over(taken, now)?;
                 }
             }
         }
@@ -143,21 +146,17 @@ impl<'a> Pipeline<'a> {
                 self.progress.ask_for_reply();
             }
             self.send_status().await?;
-            let wake_at = self
-                .progress
-                .next_deadline(Now::read())
-                .min(deadline)
-                .into();
+            let wake_at = self.next_wake(Now::read()).min(deadline).into();
             let reading = reading_on && self.publishing.has_current();
             tokio::select! {
                 biased;
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
-                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading),
+                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading)?,
                 frame = self.source.next_frame(), if reading => {
                     let now = Now::read();
                     let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress, now);
                     let taken = first.and_then(|()| self.take_buffered(now, |intake| !is_unfinished(intake)));
-                    self.hand_over(taken)?;
+                    self.hand_over(taken, now)?;
                 }
             }
         }
@@ -218,10 +217,15 @@ impl<'a> Pipeline<'a> {
     }
 
     /// While we do not read, the server's silence is our own doing.
-    fn handle_timer(&mut self, reading: bool) {
+    fn handle_timer(&mut self, reading: bool) -> Result<(), RunError> {
+        let now = Now::read();
         if !reading {
-            self.progress.handle_paused(Now::read());
+            self.progress.handle_paused(now);
         }
+        if self.is_hand_over_due(now) {
+            self.hand_over_now(now)?;
+        }
+        Ok(())
     }
 
     /// Takes over what the publisher has to tell.
@@ -280,14 +284,40 @@ impl<'a> Pipeline<'a> {
         warn!(code = %problem.code, "passed over: {problem}");
     }
 
-    /// Hands over what was read. A row that could not be taken comes after those that could.
-    fn hand_over(&mut self, taken: Result<(), RunError>) -> Result<(), RunError> {
-        self.publishing.submit(self.intake.newest())?;
+    /// Hands over what was read, or leaves it in the batch for [`HAND_OVER_GAP`]. A row that could not be taken comes
+    /// after those that could.
+    fn hand_over(&mut self, taken: Result<(), RunError>, now: Now) -> Result<(), RunError> {
+        let full = self
+            .publishing
+            .current()
+            .is_some_and(|batch| is_full(batch));
+        if full || taken.is_err() || self.is_hand_over_due(now) {
+            self.hand_over_now(now)?;
+        }
         self.metrics.received(self.progress.received());
         self.metrics.ignored(self.intake.take_ignored());
         self.tell_skipped();
         self.health.heard_from_server();
         taken
+    }
+
+    fn hand_over_now(&mut self, now: Now) -> Result<(), RunError> {
+        self.handed_over_at = Some(now.instant);
+        Ok(self.publishing.submit(self.intake.newest())?)
+    }
+
+    /// After a pause what was read goes on at once; in a burst it waits for its neighbours.
+    fn is_hand_over_due(&self, now: Now) -> bool {
+        self.handed_over_at
+            .is_none_or(|at| now.instant >= at + HAND_OVER_GAP)
+    }
+
+    fn next_wake(&self, now: Now) -> Instant {
+        let deadline = self.progress.next_deadline(now);
+        match self.handed_over_at {
+            Some(at) if self.publishing.has_something() => deadline.min(at + HAND_OVER_GAP),
+            _ => deadline,
+        }
     }
 }
 
@@ -324,6 +354,10 @@ fn take(
 fn is_full(batch: &Batch) -> bool {
     batch.records.byte_len() >= BATCH_BYTES_MAX || batch.entries.len() >= BATCH_ENTRIES_MAX
 }
+
+/// Batches are handed over at most once in this time, unless they are full: each hand-over wakes the other thread, and a
+/// server that sends a transaction at a time would otherwise make the two threads take turns for every one of them.
+const HAND_OVER_GAP: Duration = Duration::from_millis(1);
 
 /// Of the rows that are passed over, one is logged in this time; all are counted.
 const SKIP_TOLD_EVERY: Duration = Duration::from_secs(10);

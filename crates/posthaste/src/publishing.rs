@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgoutput::{Lsn, PgTimestamp};
 use sink::{Accepted, Batch, BrokerProbe, Confirmed, Producer, PublishError, Publisher};
@@ -106,6 +106,7 @@ impl Publishing {
             failure: None,
             accepted: 0,
             epoch: 0,
+            told_at: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name("publish".to_owned())
@@ -173,6 +174,12 @@ impl Publishing {
     #[must_use]
     pub fn has_current(&self) -> bool {
         self.current.is_some()
+    }
+
+    /// Whether the current batch holds anything.
+    #[must_use]
+    pub fn has_something(&self) -> bool {
+        self.current.as_ref().is_some_and(|batch| !batch.is_empty())
     }
 
     /// Hands the current batch over unless it is empty. Never blocks: the pool is no larger than the queue. `newest` is
@@ -285,6 +292,7 @@ struct Worker<P: Producer> {
     failure: Option<PublishError>,
     accepted: u64,
     epoch: u64,
+    told_at: Instant,
 }
 
 impl<P: Producer> Worker<P> {
@@ -405,6 +413,12 @@ impl<P: Producer> Worker<P> {
         self.metrics
             .in_flight(news.outstanding, news.outstanding_bytes);
         self.metrics.oldest_unacknowledged(news.oldest);
+        // Each telling wakes the loop, so only what somebody may be waiting for is told at once.
+        let is_idle = news.outstanding == 0 && self.pending.is_empty();
+        if !is_idle && news.failure.is_none() && self.told_at.elapsed() < TELL_GAP {
+            return;
+        }
+        self.told_at = Instant::now();
         self.state.send_if_modified(|old| {
             let modified = !old.is_same(&news);
             *old = news;
@@ -431,6 +445,9 @@ pub const BATCHES_MAX: usize = 6;
 /// Time between two looks at the deliveries while some are outstanding.
 const POLL_GAP: Duration = Duration::from_millis(1);
 
+/// Time between two tellings while more is on its way.
+const TELL_GAP: Duration = Duration::from_millis(5);
+
 /// The same while none are: only the client's own events are served.
 const IDLE_GAP: Duration = Duration::from_millis(50);
 
@@ -444,12 +461,12 @@ mod tests {
 
     /// Delivers everything at the next poll; refuses what is addressed to the topic `refused`.
     #[derive(Debug, Default)]
-    struct Instant {
+    struct Prompt {
         queue: Vec<Ticket>,
         seen: u64,
     }
 
-    impl Producer for Instant {
+    impl Producer for Prompt {
         fn try_enqueue(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), EnqueueError> {
             if record.topic == "refused" {
                 let error = PublishError::from_code("TOPIC_EXCEPTION").expect("listed");
@@ -487,7 +504,7 @@ mod tests {
     }
 
     fn start() -> Publishing {
-        let publisher = Publisher::new(Instant::default(), Limits::default(), Lsn::ZERO);
+        let publisher = Publisher::new(Prompt::default(), Limits::default(), Lsn::ZERO);
         Publishing::start(publisher, None, PipelineMetrics::new("test")).expect("a thread")
     }
 
