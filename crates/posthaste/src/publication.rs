@@ -348,7 +348,7 @@ pub(crate) async fn create(
     };
     let problem = match error.as_db_error() {
         // Made by another instance between our look and our statement: the next check finds it.
-        Some(server) if server.code().code() == "42710" => {
+        Some(server) if MADE_MEANWHILE.contains(&server.code().code()) => {
             return Err(CheckError::Interrupted(error));
         }
         Some(server) => Problem::new(Code::CreateRefused, describe(&wanted.publication))
@@ -365,6 +365,10 @@ pub(crate) async fn create(
         passing => Err(passing),
     }
 }
+
+/// What the server says of a name that another session took a moment ago: `duplicate_object` when its look at the catalog
+/// finds the other one, `unique_violation` when only the index does, because the other had not committed at the look.
+const MADE_MEANWHILE: [&str; 2] = ["42710", "23505"];
 
 /// Takes a publication back that was made a moment ago.
 pub(crate) async fn drop(sql: &Client, name: &str) -> Result<(), tokio_postgres::Error> {

@@ -292,6 +292,32 @@ fn two_instances_that_start_together_make_one_pair() {
 }
 
 #[test]
+fn a_publication_that_another_session_commits_while_ours_is_made_is_a_reason_to_try_again() {
+    let fixture = Fixture::new("meanwhile");
+    run(async {
+        let other = replication::connect_sql(&fixture.options()).await.unwrap();
+        other
+            .batch_execute("BEGIN; CREATE PUBLICATION outbox_pub FOR TABLE public.outbox WITH (publish = 'insert')")
+            .await
+            .unwrap();
+        // Our look at the catalog does not see it; our insert into the index waits for it.
+        let (options, wanted) = (fixture.options(), fixture.wanted_created());
+        let starting = tokio::spawn(async move { open(&options, &wanted).await.map(drop) });
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'meanwhile' AND wait_event_type = 'Lock' \
+                       AND query LIKE 'CREATE PUBLICATION%'";
+        wait_for_count(&fixture, waiting, "1");
+        other.batch_execute("COMMIT").await.unwrap();
+        let error = starting.await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, posthaste::preconditions::CheckError::Interrupted(_)),
+            "{error:?}"
+        );
+        let checked = fixture.check(&fixture.wanted_created()).await.unwrap();
+        assert!(!checked.created.publication && checked.created.slot);
+    });
+}
+
+#[test]
 fn several_tables_go_into_one_publication() {
     let fixture = Fixture::new("several");
     fixture.owner("CREATE TABLE outbox_b (LIKE outbox INCLUDING ALL)");
