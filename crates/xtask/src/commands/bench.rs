@@ -18,7 +18,7 @@ use xtask::postgres::{Postgres, PostgresOptions};
 use xtask::process::{Daemon, Signal, Usage, output, usage, wait_for};
 use xtask::scratch::Scratch;
 
-use super::bench_report::{Measure, Report, Round};
+use super::bench_report::{Measure, Report, Round, spliced};
 use super::run::{Interrupt, command_line, plain, target_dir};
 use super::tidy;
 use crate::report;
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Connect to PostgreSQL through its unix socket rather than TCP.
     #[arg(long)]
     socket: bool,
-    /// Also write the report to this file, as Markdown.
+    /// Also write the report into this Markdown file, in place of the section of the same name.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -65,7 +65,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     report::line(&format!("\n{}", report.markdown()));
     if let Some(file) = &options.write {
-        fs::write(file, report.markdown()).context("write the report")?;
+        let before = fs::read_to_string(file).context("read the file to write into")?;
+        let after = spliced(&before, &report.markdown());
+        fs::write(file, after).context("write the report")?;
     }
     Ok(())
 }

@@ -69,11 +69,11 @@ impl Round {
 }
 
 impl Report {
-    /// The report as it stands in `docs/benchmarks.md`.
+    /// The report as a section of `docs/benchmarks.md`.
     pub(crate) fn markdown(&self) -> String {
         let rounds = self.sizes.first().map_or(0, |(_, rounds)| rounds.len());
         let mut text = format!(
-            "# Benchmarks\n\n\
+            "## Drain of a backlog\n\n\
              Drain of a backlog of {} events (160 bytes of payload) written by 4 concurrent writers, with `acks=all` and one \
              default configuration for all rows. The time of Posthaste runs from the start of its process until an \
              independent consumer has every event id. `pg_recvlogical` reads a copy of the same slot to `/dev/null`; the \
@@ -106,6 +106,18 @@ impl Report {
             of(&Round::cpu_ratio),
             of(&|round| mebibytes(round.connector)),
         )
+    }
+}
+
+/// The document with its section of the same name replaced by this one, or with this one at its end.
+pub(crate) fn spliced(document: &str, section: &str) -> String {
+    let heading = section.lines().next().unwrap_or_default();
+    let Some((before, rest)) = document.split_once(&format!("{heading}\n")) else {
+        return format!("{}\n\n{section}", document.trim_end());
+    };
+    match rest.split_once("\n## ") {
+        Some((_, after)) => format!("{before}{section}\n## {after}"),
+        None => format!("{before}{section}"),
     }
 }
 
@@ -153,6 +165,18 @@ mod tests {
         assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
         assert!((median(vec![4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
         assert!(median(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn only_the_section_of_the_same_name_is_replaced() {
+        let section = "## Drain\n\nnew\n";
+        let of = |document: &str| spliced(document, section);
+        assert_eq!(
+            of("# Benchmarks\n\n## Drain\n\nold\n\n## Parts\n\nkept\n"),
+            "# Benchmarks\n\n## Drain\n\nnew\n\n## Parts\n\nkept\n"
+        );
+        assert_eq!(of("## Drain\nold\n"), section);
+        assert_eq!(of("# Other\n"), "# Other\n\n## Drain\n\nnew\n");
     }
 
     #[test]
