@@ -39,6 +39,23 @@ enum State {
     },
 }
 
+impl State {
+    /// The open transaction, and the number of its next insert or message.
+    fn count(&mut self, place: Place) -> Result<(TransactionId, u64), DecodeError> {
+        let Self::InTransaction {
+            transaction,
+            insert_count,
+        } = self
+        else {
+            return Err(place.violates(Violation::OutsideTransaction));
+        };
+        let index = *insert_count;
+        *insert_count += 1;
+        debug_assert!(*insert_count > index);
+        Ok((*transaction, index))
+    }
+}
+
 /// What Begin said about a transaction; unique within a cluster's timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransactionId {
@@ -65,6 +82,9 @@ pub enum Step<'a> {
     Logical {
         /// The transaction it belongs to; `None` when it stands for itself.
         transaction: Option<TransactionId>,
+        /// Its number in the transaction, counted together with the rows ([`Row::insert_index`]); 0 when it stands
+        /// for itself: then its place in the log is its identity.
+        insert_index: u64,
         /// Where it is in the log.
         lsn: Lsn,
         /// Names its purpose.
@@ -103,7 +123,8 @@ pub enum Operation {
 pub struct Row<'a> {
     /// The transaction it belongs to.
     pub transaction: TransactionId,
-    /// Its number among all inserts of the transaction that were received, from 0.
+    /// Its number among all inserts and transactional logical messages of the transaction that were received, from
+    /// 0, before anything is filtered. With the transaction's `final_lsn` it is the row's identity.
     pub insert_index: u64,
     /// Where the insert is in the log; says nothing about the order of rows in the stream.
     pub lsn: Lsn,
@@ -182,13 +203,15 @@ impl Transactions {
                 prefix,
                 content,
             } => {
-                let transaction = if transactional {
-                    Some(self.open(at("Message"))?)
+                let (transaction, insert_index) = if transactional {
+                    let (transaction, index) = self.state.count(at("Message"))?;
+                    (Some(transaction), index)
                 } else {
-                    None
+                    (None, 0)
                 };
                 Ok(Step::Logical {
                     transaction,
+                    insert_index,
                     lsn,
                     prefix,
                     content,
@@ -215,6 +238,17 @@ impl Transactions {
     #[must_use]
     pub fn relation(&self, id: u32) -> Option<&Relation> {
         self.relations.get(id)
+    }
+
+    /// Counts a message that was too large to be taken, so that the rows behind it keep their numbers. `head` is its
+    /// beginning.
+    pub fn pass_over(&mut self, head: &[u8]) {
+        let is_counted = matches!(head, [b'I', ..] | [b'M', TRANSACTIONAL, ..]);
+        if let State::InTransaction { insert_count, .. } = &mut self.state
+            && is_counted
+        {
+            *insert_count += 1;
+        }
     }
 
     fn begin(&mut self, place: Place, new: TransactionId) -> Result<Step<'_>, DecodeError> {
@@ -285,20 +319,12 @@ impl Transactions {
         relation_id: u32,
         tuple: Tuple<'a>,
     ) -> Result<Step<'a>, DecodeError> {
-        let State::InTransaction {
-            transaction,
-            insert_count,
-        } = &mut self.state
-        else {
-            return Err(place.violates(Violation::OutsideTransaction));
-        };
+        self.open(place)?;
         let relation = known(&self.relations, place, relation_id)?;
         fits(place, relation, &tuple)?;
-        let insert_index = *insert_count;
-        *insert_count += 1;
+        let (transaction, insert_index) = self.state.count(place)?;
         debug_assert_eq!(relation.id, relation_id);
         debug_assert_eq!(relation.columns.len(), tuple.column_count());
-        let transaction = *transaction;
         Ok(Step::Insert(Row {
             transaction,
             insert_index,
@@ -391,6 +417,9 @@ fn fits(place: Place, relation: &Relation, tuple: &Tuple<'_>) -> Result<(), Deco
         found,
     }))
 }
+
+/// The flags of a logical message that belongs to a transaction.
+const TRANSACTIONAL: u8 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -594,22 +623,49 @@ mod tests {
     #[test]
     fn logical_messages_inside_and_outside() {
         let mut transactions = Transactions::new();
-        let step = |transaction| {
+        let step = |transaction, insert_index| {
             Ok(Step::Logical {
                 transaction,
+                insert_index,
                 lsn: Lsn::new(9),
                 prefix: "p",
                 content: b"c",
             })
         };
-        assert_eq!(transactions.handle(LSN, logical(false)), step(None));
+        assert_eq!(transactions.handle(LSN, logical(false)), step(None, 0));
         transactions.handle(LSN, begin(80)).unwrap();
         assert_eq!(
             transactions.handle(LSN, logical(true)),
-            step(Some(transaction(80)))
+            step(Some(transaction(80)), 0)
         );
-        assert_eq!(transactions.handle(LSN, logical(false)), step(None));
+        assert_eq!(transactions.handle(LSN, logical(false)), step(None, 0));
+        assert_eq!(
+            transactions.handle(LSN, logical(true)),
+            step(Some(transaction(80)), 1)
+        );
         assert!(transactions.is_open());
+    }
+
+    #[test]
+    fn rows_are_counted_with_messages_and_with_what_was_too_large() {
+        let mut transactions = after([relation(1, &["a"])]);
+        let index = |transactions: &mut Transactions| match transactions.handle(LSN, insert()) {
+            Ok(Step::Insert(row)) => row.insert_index,
+            other => panic!("{other:?}"),
+        };
+        transactions.pass_over(b"I");
+        transactions.handle(LSN, begin(80)).unwrap();
+        assert_eq!(index(&mut transactions), 0);
+        transactions.handle(LSN, logical(true)).unwrap();
+        transactions.handle(LSN, logical(false)).unwrap();
+        assert_eq!(index(&mut transactions), 2);
+        for head in [b"I\0\0\0", b"M\x01\0\0", b"M\0\0\0", b"U\0\0\0"] {
+            transactions.pass_over(head);
+        }
+        assert_eq!(index(&mut transactions), 5);
+        transactions.handle(LSN, commit(80, 90)).unwrap();
+        transactions.handle(LSN, begin(100)).unwrap();
+        assert_eq!(index(&mut transactions), 0);
     }
 
     #[test]

@@ -188,6 +188,7 @@ impl Intake {
                 size_bytes,
             }),
             _ => {
+                self.transactions.pass_over(message);
                 self.ignored.inserts += 1;
                 Ok(Taken::Data { wal_end })
             }
@@ -256,28 +257,39 @@ impl Intake {
             Step::Relation(relation) => self.routing.handle_relation(relation),
             Step::Insert(row) => {
                 let lsn = row.lsn;
+                let entry = Entry::Record {
+                    inserts: row.insert_index + 1,
+                };
                 let routed = self.routing.route(&row, now_ms, &mut batch.records);
-                if self.settle(routed, lsn, batch)? == Some(Routed::NotOutbox) {
+                if self.settle(routed, lsn, entry, batch)? == Some(Routed::NotOutbox) {
                     self.ignored.inserts += 1;
                 }
             }
             Step::Ignored(operation) => self.ignored.count(operation),
             Step::Logical {
                 transaction,
+                insert_index,
                 lsn,
                 prefix,
                 content,
             } => {
                 let message = LogicalMessage {
                     transaction,
+                    insert_index,
                     lsn,
                     prefix,
                     content,
                 };
+                let entry = match transaction {
+                    Some(_) => Entry::Record {
+                        inserts: insert_index + 1,
+                    },
+                    None => Entry::Message { lsn },
+                };
                 let routed = self
                     .routing
                     .route_message(message, now_ms, &mut batch.records);
-                match self.settle(routed, lsn, batch)? {
+                match self.settle(routed, lsn, entry, batch)? {
                     Some(Routed::NotOutbox) => self.ignored.messages += 1,
                     Some(Routed::Record) if transaction.is_none() => {
                         self.newest = self.newest.max(lsn);
@@ -295,10 +307,11 @@ impl Intake {
         &mut self,
         routed: Result<Routed, RouteError>,
         lsn: Lsn,
+        entry: Entry,
         batch: &mut Batch,
     ) -> Result<Option<Routed>, IntakeError> {
         match &routed {
-            Ok(Routed::Record) => batch.entries.push(Entry::Record),
+            Ok(Routed::Record) => batch.entries.push(entry),
             Ok(Routed::Dropped(_)) => self.ignored.filtered += 1,
             Ok(Routed::NotOutbox) | Err(_) => {}
         }

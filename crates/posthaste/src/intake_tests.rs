@@ -104,7 +104,7 @@ fn check_taken(intake: &mut Intake, frames: &[Vec<u8>], expected: &[&str]) -> Ba
     let batch = take(intake, frames).expect("a stream that can be taken");
     let entries = batch.entries.iter().map(|entry| match entry {
         Entry::Begin(_) => "begin",
-        Entry::Record => "record",
+        Entry::Record { .. } | Entry::Message { .. } => "record",
         Entry::Commit { .. } => "commit",
         Entry::Idle { .. } => "idle",
     });
@@ -156,6 +156,25 @@ fn a_commit_follows_a_message_of_its_own_too() {
     check_taken(&mut intake, &[commit(100, 108)], &["commit"]);
     assert!(!intake.is_dangling());
     assert_eq!(intake.newest(), Lsn::new(100));
+}
+
+/// Two readings of one stream must agree on the numbers, whatever is filtered.
+#[test]
+fn events_are_numbered_by_what_was_received() {
+    let mut intake = messages(Tolerance::default());
+    let frames = [
+        begin(100),
+        logical(true, 90, "other", CONTENT),
+        logical(false, 91, "outbox", CONTENT),
+        logical(true, 92, "outbox", CONTENT),
+        commit(100, 108),
+    ];
+    let batch = take(&mut intake, &frames).expect("a stream that can be taken");
+    let lsn = Lsn::new(91);
+    assert_eq!(
+        batch.entries[1..3],
+        [Entry::Message { lsn }, Entry::Record { inserts: 2 }]
+    );
 }
 
 #[test]

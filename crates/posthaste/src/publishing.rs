@@ -518,7 +518,7 @@ mod tests {
         record.set_topic([topic]);
         record.put(Place::Key, Some(b"key"));
         record.finish();
-        batch.entries.push(Entry::Record);
+        batch.entries.push(Entry::Record { inserts: 1 });
         batch.entries.push(Entry::Commit {
             end_lsn: Lsn::new(commit_lsn + 8),
         });

@@ -256,7 +256,7 @@ pub struct RowPosition {
     pub lsn: Lsn,
     /// Its transaction; with `insert_index` the row's one identity in the log.
     pub transaction: TransactionId,
-    /// Its number among the inserts of the transaction.
+    /// Its number among the inserts and logical messages of the transaction.
     pub insert_index: u64,
     /// The id column's text, at most 128 bytes of it; `None` where the row has none.
     pub event_id: Option<String>,

@@ -17,6 +17,8 @@ use crate::table::TableName;
 pub struct LogicalMessage<'a> {
     /// The transaction it belongs to; `None` when it stands for itself.
     pub transaction: Option<TransactionId>,
+    /// Its number among the inserts and messages of the transaction; 0 when it stands for itself.
+    pub insert_index: u64,
     /// Where it is in the log.
     pub lsn: Lsn,
     /// Names its purpose.
@@ -117,7 +119,7 @@ pub(crate) fn message_position(message: LogicalMessage<'_>) -> RowPosition {
             commit_time: PgTimestamp::new(0),
             xid: 0,
         }),
-        insert_index: 0,
+        insert_index: message.insert_index,
         event_id: None,
     }
 }

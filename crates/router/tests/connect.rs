@@ -458,6 +458,7 @@ fn logical_messages_are_routed_once_decoded() {
         let mut out = RecordBuffer::new();
         let message = LogicalMessage {
             transaction: None,
+            insert_index: 0,
             lsn: Lsn::new(1),
             prefix,
             content: content.as_bytes(),
@@ -551,6 +552,7 @@ fn logical_messages_make_the_connectors_records() {
         let mut out = RecordBuffer::new();
         let message = LogicalMessage {
             transaction: None,
+            insert_index: 0,
             lsn: Lsn::new(1),
             prefix: "outbox",
             content: content.as_bytes(),

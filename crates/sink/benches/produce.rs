@@ -108,7 +108,9 @@ fn fill(batch: &mut Batch, first: usize) {
         builder.put(Place::Key, Some(&(number as u32).to_be_bytes()));
         builder.put(Place::Payload, Some(PAYLOAD));
         builder.finish();
-        batch.entries.push(Entry::Record);
+        batch.entries.push(Entry::Record {
+            inserts: number as u64 % 10 + 1,
+        });
         if number % 10 == 9 {
             batch.entries.push(Entry::Commit {
                 end_lsn: Lsn::new(1),

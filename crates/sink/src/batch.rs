@@ -5,8 +5,8 @@ use router::RecordBuffer;
 
 /// A stretch of the stream in stream order. Cleared and reused, so that an event costs no allocation.
 ///
-/// Invariant: there are as many [`Entry::Record`]s as `records`, and the n-th stands for the n-th. A transaction may
-/// begin in one batch and end in a later one.
+/// Invariant: there are as many [`Entry::Record`]s and [`Entry::Message`]s together as `records`, and the n-th stands for the
+/// n-th. A transaction may begin in one batch and end in a later one.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// What is to be sent.
@@ -49,8 +49,18 @@ impl Batch {
 pub enum Entry {
     /// A transaction begins.
     Begin(TransactionId),
-    /// The next of the batch's records; also possible outside a transaction.
-    Record,
+    /// The next of the batch's records, inside a transaction.
+    Record {
+        /// How many inserts of its transaction were received up to and including it, counted before anything is
+        /// filtered; a logical message that belongs to the transaction counts as an insert. With the `final_lsn` of
+        /// its [`Begin`](Self::Begin) this identifies the event, however often the stream is read.
+        inserts: u64,
+    },
+    /// The next of the batch's records, a logical message outside any transaction.
+    Message {
+        /// Where it is in the log: its identity.
+        lsn: Lsn,
+    },
     /// The transaction ended here.
     Commit {
         /// Where its commit record ends: the place where the position may stand.

@@ -74,7 +74,7 @@ impl<P: Producer> Publisher<P> {
                 Entry::Idle { wal_end } => {
                     self.tracker.idle(wal_end);
                 }
-                Entry::Record => {
+                Entry::Record { .. } | Entry::Message { .. } => {
                     debug_assert!(batch.cursor.record < batch.records.len());
                     let record = batch.records.get(batch.cursor.record);
                     if self.enqueue(&record)? == Accepted::Full {
@@ -444,7 +444,7 @@ mod tests {
         builder.put(Place::Key, Some(key.as_bytes()));
         builder.put(Place::Payload, Some(&vec![b'x'; payload_bytes]));
         builder.finish();
-        batch.entries.push(Entry::Record);
+        batch.entries.push(Entry::Record { inserts: 1 });
     }
 
     /// One transaction per record, the n-th ending at `20 + n`.

@@ -75,7 +75,7 @@ fn push(batch: &mut Batch, event: &Event<'_>, end_lsn: u64) {
         builder.put(Place::Header(name), *value);
     }
     builder.finish();
-    batch.entries.push(Entry::Record);
+    batch.entries.push(Entry::Record { inserts: 1 });
     let end_lsn = Lsn::new(end_lsn);
     batch.entries.push(Entry::Commit { end_lsn });
 }
@@ -275,7 +275,7 @@ fn the_time_of_an_event_is_its_own() {
     builder.set_topic([TOPIC]);
     builder.set_timestamp_ms(Some(1_700_000_000_123));
     builder.finish();
-    batch.entries.push(Entry::Record);
+    batch.entries.push(Entry::Message { lsn: Lsn::new(5) });
     publish(&mut publisher, &mut batch).unwrap();
     let messages = consume(&cluster, TOPIC, 1);
     assert_eq!(messages[0].timestamp().to_millis(), Some(1_700_000_000_123));
@@ -341,7 +341,7 @@ fn an_explicit_partition_is_kept_and_an_impossible_one_refused() {
         builder.put(Place::Key, Some(b"42"));
         builder.set_partition(Some(partition));
         builder.finish();
-        batch.entries.push(Entry::Record);
+        batch.entries.push(Entry::Message { lsn: Lsn::new(5) });
         batch
     };
     publish(&mut publisher, &mut place(2)).unwrap();

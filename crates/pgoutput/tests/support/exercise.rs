@@ -43,7 +43,16 @@ pub(crate) fn follow_anything(mut bytes: &[u8]) {
                 assert!(was_open && transaction.final_lsn < end_lsn);
                 assert!(!transactions.is_open());
             }
-            Ok(Step::Relation(_) | Step::Ignored(_) | Step::Logical { .. }) => {
+            Ok(step @ (Step::Relation(_) | Step::Ignored(_) | Step::Logical { .. })) => {
+                if let Step::Logical {
+                    transaction: Some(_),
+                    insert_index,
+                    ..
+                } = step
+                {
+                    assert_eq!(insert_index, inserts_expected);
+                    inserts_expected += 1;
+                }
                 assert_eq!(transactions.is_open(), was_open);
             }
             Err(error) => {
