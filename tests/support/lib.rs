@@ -8,6 +8,7 @@ pub mod checker;
 pub mod config;
 pub mod connector;
 pub mod consumer;
+pub mod debezium;
 pub mod fixture;
 pub mod ledger;
 pub mod random;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::install::{Need, cache_dir, check};
+use crate::maven;
 use crate::process::{Daemon, Signal, output, wait_for};
 use crate::scratch::{Scratch, free_port};
 
@@ -102,37 +103,14 @@ impl Distribution {
             .args(["-Dorg.slf4j.simpleLogger.showDateTime=true"])
             .args(["-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"])
             .arg("-cp")
-            .arg(self.class_path());
+            .arg(maven::class_path(&self.lib()));
         command
-    }
-
-    /// Every jar by name: the class archive is valid only for the very same class path.
-    fn class_path(&self) -> String {
-        let mut jars: Vec<_> = fs::read_dir(self.lib())
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path().to_string_lossy().into_owned()))
-            .collect();
-        jars.sort();
-        jars.join(":")
     }
 
     fn fetch_jars(&self) -> Result<()> {
         fs::create_dir_all(&self.folder).context("make a folder for Kafka")?;
-        let scratch = Scratch::new("maven")?;
-        let pom = scratch.path().join("pom.xml");
-        fs::write(&pom, POM.replace("@VERSION@", KAFKA_VERSION)).context("write the pom")?;
-        let partial = self.folder.join("lib.partial");
-        fs::remove_dir_all(&partial).ok();
-        let mut maven = Command::new("mvn");
-        maven
-            .args(["--batch-mode", "--quiet", "-f"])
-            .arg(&pom)
-            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
-            .arg(format!("-DoutputDirectory={}", partial.display()));
-        output(&mut maven).context("fetch Apache Kafka with Maven")?;
-        // Only a whole set of jars ever bears the final name.
-        fs::rename(&partial, self.lib()).context("put Kafka's jars in place")
+        maven::fetch(&POM.replace("@VERSION@", KAFKA_VERSION), &self.lib())
+            .context("fetch Apache Kafka with Maven")
     }
 
     fn format_templates(&self) -> Result<()> {

@@ -5,11 +5,14 @@
 //! is installed by [`install`]. This crate builds with a Rust toolchain alone: it must not depend on anything that needs
 //! a C compiler, since it is what installs one.
 
+pub mod connect;
+mod connect_install;
 pub mod http;
 pub mod install;
 pub mod kafka;
 mod kafka_install;
 mod kafka_wire;
+mod maven;
 pub mod migrations;
 pub mod postgres;
 mod postgres_programs;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use xtask::install::{Need, ensure};
 
 use super::run::{Counts, Interrupt, command_line, counted, plain};
-use super::test_full::{FULL, matrix};
+use super::test_full::{FULL, build, matrix};
 use super::tidy;
 use crate::report;
 
@@ -45,6 +45,8 @@ pub(crate) enum Work {
     Program(&'static str),
     /// Runs of tests: their results are counted, and they are given the user's own arguments.
     Tests(&'static [&'static str]),
+    /// As `Tests`, after a build of the programs that they start.
+    BuiltTests(&'static [&'static str]),
     /// The end-to-end tests once per version of PostgreSQL.
     Matrix,
     /// A rustdoc run.
@@ -182,6 +184,12 @@ impl Part {
             Work::Tests(commands) => commands
                 .iter()
                 .try_for_each(|words| tests(words, arguments, interrupt, counts)),
+            Work::BuiltTests(commands) => {
+                build(interrupt)?;
+                commands
+                    .iter()
+                    .try_for_each(|words| tests(words, arguments, interrupt, counts))
+            }
             Work::Matrix => matrix(arguments, interrupt, counts),
             Work::Docs => docs(interrupt),
             Work::Licences => licences(interrupt),

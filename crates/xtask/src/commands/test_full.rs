@@ -10,11 +10,27 @@ use super::test::{Part, Work};
 use crate::report;
 
 /// Grows with the features that need it.
-pub(crate) const FULL: &[Part] = &[Part {
-    name: "pg-matrix",
-    about: "end-to-end tests on every supported major version of PostgreSQL",
-    work: Work::Matrix,
-}];
+pub(crate) const FULL: &[Part] = &[
+    Part {
+        name: "connect",
+        about: "the same rows through Kafka Connect with Debezium and through Posthaste",
+        work: Work::BuiltTests(&["cargo test --locked --workspace --test real_connect"]),
+    },
+    Part {
+        name: "pg-matrix",
+        about: "end-to-end tests on every supported major version of PostgreSQL",
+        work: Work::Matrix,
+    },
+];
+
+/// Builds the connector and what runs it, which `cargo test` alone would not: the tests' package does not depend on it.
+///
+/// # Errors
+/// The build fails, or the user interrupts.
+pub(crate) fn build(interrupt: &Interrupt) -> Result<()> {
+    let mut build = command_line("cargo build --locked --workspace --bins --tests")?;
+    plain(&mut build, interrupt)
+}
 
 /// Runs the end-to-end tests once per version, all of them also when one fails.
 ///
@@ -26,8 +42,7 @@ pub(crate) fn matrix(
     counts: &mut Counts,
 ) -> Result<()> {
     ensure(&[Need::Npm])?;
-    let mut build = command_line("cargo build --locked --workspace --bins --tests")?;
-    plain(&mut build, interrupt)?;
+    build(interrupt)?;
     let mut failed = Vec::new();
     for major in MAJORS {
         report::line(&format!("\n== PostgreSQL {major}"));
