@@ -27,6 +27,8 @@ mod waiting;
 mod sign_in;
 // The configuration as others script against it, and the log.
 mod configuration;
+// What a lost slot left behind: found, and published on request.
+mod reconcile;
 // `source.create`: publication and slot made by us, while somebody writes.
 mod create;
 // Message kinds and operations that make no record.

@@ -1,10 +1,11 @@
-//! The command line: `posthaste run`, `posthaste check`, `posthaste config`, `posthaste debezium`.
+//! The command line: one command a variant.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::cli_connect::{ConnectArgs, DebeziumCommand};
+use crate::cli_reconcile::ReconcileArgs;
 use crate::config::Request;
 
 /// What was written on the command line.
@@ -56,6 +57,16 @@ pub enum Command {
         after_help = EXIT_CODES
     )]
     Config(ConfigArgs),
+    /// Find rows that never reached their topics, and publish them on request
+    #[command(
+        long_about = "For what a lost slot left behind: compares the rows of the outbox table in a range of times or ids with the \
+            records in their topics, by event id, and lists those that are missing, or unknown because the topic no longer \
+            holds records of that time. Waits until the slot, where there is one, has passed the rows. With --publish the \
+            missing ones are sent, in the order of their times, marked by a header; their order against other records of the \
+            same key is not kept. Needs the right SELECT on the table.",
+        after_help = EXIT_CODES
+    )]
+    Reconcile(ReconcileArgs),
     /// Read a Debezium connector's configuration
     #[command(
         long_about = "For those who come from Debezium: what becomes of each key of a connector's configuration, and the native \
@@ -215,6 +226,7 @@ Exit status:
   2  configuration or command line wrong
   3  precondition not met, or an error that does not heal by itself
   4  drain limit reached: events not acknowledged in time are sent again at the next start
+  5  reconcile: rows are left that are missing in their topics, or may be
 
 Messages carry stable codes (PH0123); docs/errors.md explains each.";
 
@@ -243,6 +255,7 @@ mod tests {
             &["debezium", "--help"],
             &["debezium", "check", "--help"],
             &["debezium", "convert", "--help"],
+            &["reconcile", "--help"],
             &["run", "-h"],
         ] {
             let help = parse(arguments)

@@ -260,6 +260,12 @@ codes! {
     CatalogRefused = 332, "system catalogs cannot be read",
         "A query that every role may make by default was refused.",
         "See the server's message.";
+    OutboxUnreadable = 340, "outbox rows cannot be read",
+        "A command that compares or copies rows of the outbox may not read them; streaming itself needs no such right.",
+        "Grant SELECT on the table to the role of the connection.";
+    SlotBehind = 341, "replication slot has not passed the rows",
+        "The stream is still going to deliver some of the rows in question, so that they cannot be told from lost ones.",
+        "Wait until the pipeline has caught up, or start it; drop the slot if it is not to be read any more.";
 
     StreamDecode = 401, "stream cannot be decoded",
         "A message of the stream breaks the pgoutput format. Nothing after it is confirmed.",

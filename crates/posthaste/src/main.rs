@@ -38,6 +38,10 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
             commands::config::run(arguments, &mut std::io::stdout())?;
             ExitCode::SUCCESS
         }
+        Command::Reconcile(arguments) => {
+            let out = &mut std::io::stdout();
+            ExitCode::from(runtime.block_on(commands::reconcile::run(arguments, out))?)
+        }
         Command::Debezium { command } => debezium(command)?,
     };
     // A probe of an unreachable broker may still be waiting; nobody needs its answer.

@@ -1,8 +1,14 @@
 //! Routing: the native router or the one that does as Debezium does, as one type. The whole of a path uses one of them.
 
+use std::collections::HashMap;
+
 use pgoutput::{Relation, Row};
-use router::connect::{ConnectRouter, LogicalMessage, Routed};
+use router::connect::{Catalog, ConnectRouter, LogicalMessage, Routed};
 use router::{RecordBuffer, RouteError, Router};
+
+use crate::config::Pipeline;
+use crate::explain;
+use crate::policy::RunError;
 
 /// What turns rows into records.
 #[derive(Debug)]
@@ -18,6 +24,31 @@ pub enum Routing {
 }
 
 impl Routing {
+    /// The router that the configuration asks for, knowing what the catalog says: types beneath domains, and where Debezium
+    /// is followed also columns and defaults.
+    ///
+    /// # Errors
+    ///
+    /// Settings that contradict each other.
+    pub fn new(
+        settings: &Pipeline,
+        run_id: &str,
+        base_types: HashMap<u32, u32>,
+        catalog: Option<Catalog>,
+    ) -> Result<Self, RunError> {
+        let Some(connect) = &settings.connect else {
+            let mut router = Router::new(settings.router.clone())?;
+            router.set_base_types(base_types);
+            return Ok(router.into());
+        };
+        let mut router =
+            ConnectRouter::new(connect.clone(), run_id).map_err(explain::connect_config)?;
+        if let Some(catalog) = catalog {
+            router.set_catalog(catalog);
+        }
+        Ok(router.into())
+    }
+
     /// Takes note of a Type message.
     pub fn handle_type(&mut self, oid: u32, namespace: &str, name: &str) {
         match self {

@@ -6,8 +6,6 @@
 use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
-use router::Router;
-use router::connect::ConnectRouter;
 use sink::{Confirmed, KafkaProducer, Publisher};
 use tracing::{debug, info, warn};
 
@@ -15,7 +13,6 @@ use crate::backoff::Backoff;
 use crate::clock::Now;
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
-use crate::explain;
 use crate::health::Health;
 use crate::intake::Intake;
 use crate::memory::Memory;
@@ -170,17 +167,8 @@ impl Supervisor {
 
     /// The router of one connection: relations are always sent again, and the catalog was read again.
     fn routing(&self, source: &mut Source) -> Result<Routing, RunError> {
-        let Some(connect) = &self.settings.connect else {
-            let mut router = Router::new(self.settings.router.clone())?;
-            router.set_base_types(source.base_types());
-            return Ok(router.into());
-        };
-        let mut router =
-            ConnectRouter::new(connect.clone(), &self.run_id).map_err(explain::connect_config)?;
-        if let Some(catalog) = source.take_catalog() {
-            router.set_catalog(catalog);
-        }
-        Ok(router.into())
+        let catalog = source.take_catalog();
+        Routing::new(&self.settings, &self.run_id, source.base_types(), catalog)
     }
 
     /// Chooses where to start, and sets the tracker there. What is acknowledged up to this moment counts; what is

@@ -3,4 +3,5 @@
 pub mod check;
 pub mod config;
 pub mod debezium;
+pub mod reconcile;
 pub mod run;

@@ -1,0 +1,71 @@
+//! `posthaste reconcile`: rows of the outbox that are not in their topics, listed and, on request, published.
+
+use std::io::Write;
+
+use pgoutput::Lsn;
+
+use crate::cli_reconcile::ReconcileArgs;
+use crate::codes::{Code, Problem};
+use crate::config;
+use crate::logging;
+use crate::policy::{self, Verdict};
+use crate::reconcile::{self, Outcome, Wish};
+
+/// Compares, lists on `out`, publishes what is asked for, and returns the exit status: 5 if rows are left that are missing
+/// or may be.
+///
+/// # Errors
+///
+/// What kept the comparison from being made, or a record from being published.
+pub async fn run(arguments: &ReconcileArgs, out: &mut dyn Write) -> Result<u8, Problem> {
+    let config = config::load(&arguments.config.request(&arguments.log))?;
+    logging::init(&config.log)?;
+    let wish = arguments.wish();
+    let mut status = 0;
+    for pipeline in &config.pipelines {
+        let outcome = reconcile::run(pipeline, &wish, out).await;
+        let outcome = outcome.map_err(|error| {
+            // For a command, what would be tried again is as much an end as what would stop.
+            match policy::decide(error, Lsn::ZERO, true) {
+                Verdict::Halt(problem) => *problem,
+                Verdict::Retry(retry) => *retry.problem,
+            }
+        })?;
+        summarize(&outcome, &wish, out).map_err(|error| {
+            Problem::new(Code::Unexpected, "standard output")
+                .found(error.kind().to_string())
+                .caused_by(error)
+        })?;
+        if !outcome.is_clean() {
+            status = EXIT_ROWS_LEFT;
+        }
+    }
+    Ok(status)
+}
+
+fn summarize(outcome: &Outcome, wish: &Wish, out: &mut dyn Write) -> std::io::Result<()> {
+    let Outcome {
+        published,
+        missing,
+        unknown,
+        without_record,
+        sent,
+    } = outcome;
+    writeln!(
+        out,
+        "{published} in their topics, {missing} missing, {unknown} unknown, {without_record} without a record; {sent} published now"
+    )?;
+    if *missing > 0 && !wish.publish {
+        writeln!(out, "--publish sends the missing ones")?;
+    }
+    if *unknown > 0 && !wish.include_unknown {
+        writeln!(
+            out,
+            "unknown: the topic no longer holds records of that time; --publish --include-unknown sends them, perhaps for the second time"
+        )?;
+    }
+    Ok(())
+}
+
+/// The exit status when rows are left that are not known to be published.
+pub const EXIT_ROWS_LEFT: u8 = 5;
