@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use anyhow::{Result, bail};
 
 use crate::consumer::Record;
-use crate::ledger::Ledger;
+use crate::ledger::{Event, Ledger};
 
 /// How many faults of a run are written out; the rest is only counted.
 const FAULTS_SHOWN_MAX: usize = 8;
@@ -29,45 +29,103 @@ pub struct Summary {
     pub repeats: usize,
 }
 
+/// What is wrong with a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A committed event that was not read.
+    Missing,
+    /// A record whose event nobody committed, or under another key, or in two partitions.
+    Unknown,
+    /// A first occurrence before one that was committed earlier.
+    Order,
+    /// A repeat that does not re-run its whole stretch.
+    Torn,
+    /// A repeat where none is allowed.
+    Repeat,
+}
+
+/// One thing that is wrong with a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What is wrong.
+    pub kind: Kind,
+    /// The event or the key, and what was due.
+    pub text: String,
+}
+
+/// What was found in a run, good or bad.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Distinct events read that were committed.
+    pub events: usize,
+    /// Records beyond the first of their event.
+    pub repeats: usize,
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+}
+
+impl Verdict {
+    /// How many faults of this kind there are.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.faults
+            .iter()
+            .filter(|fault| fault.kind == kind)
+            .count()
+    }
+
+    fn add(&mut self, kind: Kind, text: String) {
+        self.faults.push(Fault { kind, text });
+    }
+}
+
 /// Checks that exactly the committed events were read, each key in commit order.
 ///
 /// # Errors
 /// Names the missing, unknown, repeated and misplaced events.
 pub fn check(ledger: &Ledger, records: &[Record], repeats: Repeats) -> Result<Summary> {
-    let mut faults = Vec::new();
+    let verdict = examine(ledger, records, repeats);
+    if verdict.faults.is_empty() {
+        return Ok(Summary {
+            events: verdict.events,
+            repeats: verdict.repeats,
+        });
+    }
+    let shown: Vec<&str> = verdict
+        .faults
+        .iter()
+        .take(FAULTS_SHOWN_MAX)
+        .map(|fault| fault.text.as_str())
+        .collect();
+    bail!(
+        "{} faults; committed {}, read {} records of {} events:\n  {}",
+        verdict.faults.len(),
+        ledger.len(),
+        records.len(),
+        verdict.events,
+        shown.join("\n  ")
+    )
+}
+
+/// As [`check`], for those who count.
+pub fn examine(ledger: &Ledger, records: &[Record], repeats: Repeats) -> Verdict {
+    let mut verdict = Verdict::default();
     let mut seen = HashSet::new();
-    let keys = by_key(ledger, records, &mut seen, &mut faults);
+    let keys = by_key(ledger, records, &mut seen, &mut verdict);
     for (id, event) in ledger.iter().filter(|(id, _)| !seen.contains(id)) {
-        faults.push(format!(
-            "missing: {id} (key {}, version {})",
-            event.key, event.version
-        ));
+        let Event { key, version } = event;
+        verdict.add(
+            Kind::Missing,
+            format!("missing: {id} (key {key}, version {version})"),
+        );
     }
     let expected = versions_by_key(ledger);
     for (key, read) in &keys {
         let versions = expected.get(key).map_or(&[][..], Vec::as_slice);
-        check_key(key, versions, read, repeats, &mut faults);
+        check_key(key, versions, read, repeats, &mut verdict);
     }
-    let repeated = records.len().saturating_sub(seen.len());
-    if faults.is_empty() {
-        return Ok(Summary {
-            events: seen.len(),
-            repeats: repeated,
-        });
-    }
-    let shown = faults
-        .iter()
-        .take(FAULTS_SHOWN_MAX)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join("\n  ");
-    bail!(
-        "{} faults; committed {}, read {} records of {} events:\n  {shown}",
-        faults.len(),
-        ledger.len(),
-        records.len(),
-        seen.len()
-    )
+    verdict.events = seen.len();
+    verdict.repeats = records.len().saturating_sub(seen.len());
+    verdict
 }
 
 /// The versions of each key as they stand in its partition, in the order of offsets.
@@ -75,24 +133,33 @@ fn by_key<'a>(
     ledger: &Ledger,
     records: &'a [Record],
     seen: &mut HashSet<&'a str>,
-    faults: &mut Vec<String>,
+    verdict: &mut Verdict,
 ) -> BTreeMap<&'a str, Vec<i64>> {
     let mut places: HashMap<&str, (&str, i32)> = HashMap::new();
     let mut read: BTreeMap<&str, Vec<(i64, i64)>> = BTreeMap::new();
     for record in records {
         let (id, key) = (record.id(), record.key_text());
         let Some(event) = ledger.get(id) else {
-            faults.push(format!("unknown: {id} (key {key}) was never committed"));
+            verdict.add(
+                Kind::Unknown,
+                format!("unknown: {id} (key {key}) was never committed"),
+            );
             continue;
         };
         seen.insert(id);
         if event.key != key {
-            faults.push(format!("wrong key: {id} has {key}, not {}", event.key));
+            verdict.add(
+                Kind::Unknown,
+                format!("wrong key: {id} has {key}, not {}", event.key),
+            );
             continue;
         }
         let place = (record.topic.as_str(), record.partition);
         if *places.entry(key).or_insert(place) != place {
-            faults.push(format!("key {key} stands in more than one partition"));
+            verdict.add(
+                Kind::Unknown,
+                format!("key {key} stands in more than one partition"),
+            );
         }
         read.entry(key)
             .or_default()
@@ -125,13 +192,7 @@ fn versions_by_key(ledger: &Ledger) -> HashMap<&str, Vec<i64>> {
 ///
 /// A first occurrence can only be reached as a successor, so this covers the order of first occurrences;
 /// and a jump back can only be left by successors, so the re-run is whole if it ends at the last version.
-fn check_key(
-    key: &str,
-    expected: &[i64],
-    read: &[i64],
-    repeats: Repeats,
-    faults: &mut Vec<String>,
-) {
+fn check_key(key: &str, expected: &[i64], read: &[i64], repeats: Repeats, verdict: &mut Verdict) {
     let mut previous: Option<usize> = None;
     let mut furthest: Option<usize> = None;
     for version in read {
@@ -141,25 +202,32 @@ fn check_key(
         let follows = previous.map_or(0, |index| index + 1);
         let first = furthest.is_none_or(|index| place > index);
         if place != follows && first {
-            faults.push(format!(
-                "order: key {key} has version {version} where {:?} was due",
-                expected.get(follows)
-            ));
+            verdict.add(
+                Kind::Order,
+                format!(
+                    "order: key {key} has version {version} where {:?} was due",
+                    expected.get(follows)
+                ),
+            );
         } else if !first && repeats == Repeats::Forbidden {
-            faults.push(format!("repeat: key {key} version {version}"));
+            verdict.add(Kind::Repeat, format!("repeat: key {key} version {version}"));
         } else if place > follows {
-            faults.push(format!(
-                "torn re-run: key {key} goes on at version {version}, not {:?}",
-                expected.get(follows)
-            ));
+            verdict.add(
+                Kind::Torn,
+                format!(
+                    "torn re-run: key {key} goes on at version {version}, not {:?}",
+                    expected.get(follows)
+                ),
+            );
         }
         previous = Some(place);
         furthest = furthest.max(previous);
     }
     if previous < furthest && repeats == Repeats::Reruns {
-        faults.push(format!(
-            "torn re-run: key {key} ends before its last version was repeated"
-        ));
+        verdict.add(
+            Kind::Torn,
+            format!("torn re-run: key {key} ends before its last version was repeated"),
+        );
     }
 }
 

@@ -18,6 +18,7 @@ use crate::wait;
 pub struct Connector {
     daemon: Daemon,
     http_port: u16,
+    quiet: bool,
     // Declared after the process, so that its files outlive it.
     folder: Scratch,
 }
@@ -93,8 +94,16 @@ impl Connector {
         Ok(Self {
             daemon,
             http_port,
+            quiet: false,
             folder,
         })
+    }
+
+    /// Keeps the log to itself when dropped: for programs, whose reader has not failed.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
     }
 
     /// Waits until `/readyz` answers 200.
@@ -280,6 +289,9 @@ impl Connector {
 
 impl Drop for Connector {
     fn drop(&mut self) {
+        if self.quiet {
+            return;
+        }
         // The test runner shows this only when the test fails.
         #[expect(
             clippy::print_stderr,

@@ -11,6 +11,7 @@ pub mod consumer;
 pub mod debezium;
 pub mod fixture;
 pub mod ledger;
+pub mod proxy;
 pub mod random;
 pub mod servers;
 pub mod slot;

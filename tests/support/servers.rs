@@ -90,6 +90,15 @@ impl Servers {
         })
     }
 
+    /// Servers that the caller has started and may ill-treat as it likes.
+    pub fn of(postgres: Arc<Postgres>, kafka: Arc<Kafka>) -> Self {
+        Self {
+            postgres,
+            kafka,
+            turns: Vec::new(),
+        }
+    }
+
     /// True if this test has a server for itself.
     pub fn exclusive(&self) -> bool {
         !self.turns.is_empty()

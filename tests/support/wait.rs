@@ -79,3 +79,8 @@ pub async fn throughout(
     }
     Ok(())
 }
+
+/// Lets time pass: for faults that last and links that are slow, where no state is awaited.
+pub async fn pass(span: Duration) {
+    tokio::time::sleep(span).await;
+}

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 mod bench_report;
+pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod golden;
 pub(crate) mod image;

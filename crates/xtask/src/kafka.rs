@@ -40,6 +40,9 @@ pub struct KafkaOptions {
     /// Further listeners by security protocol (`SSL`, `SASL_PLAINTEXT`, `SASL_SSL`); what they need (keys, mechanisms)
     /// stands in `properties`. Their addresses: [`Kafka::bootstrap_of`].
     pub listeners: Vec<String>,
+    /// Gives each node one more plaintext listener that tells clients to come to another port than its own: that of a
+    /// proxy which the caller runs. See [`Kafka::proxied`].
+    pub proxied: bool,
     /// Java heap of each node.
     pub heap_mb: u32,
     /// Further options of Java, after ours and so stronger.
@@ -52,6 +55,7 @@ impl Default for KafkaOptions {
             nodes: 1,
             properties: Vec::new(),
             listeners: Vec::new(),
+            proxied: false,
             heap_mb: 512,
             java: Vec::new(),
         }
@@ -64,8 +68,18 @@ struct Node {
     port: u16,
     controller_port: u16,
     listeners: Vec<(String, u16)>,
+    proxied: Option<Proxied>,
     folder: PathBuf,
     server: Mutex<Option<Daemon>>,
+}
+
+/// The two ends of a proxy before a node: clients come to the one port, the node listens on the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proxied {
+    /// Where the proxy has to listen, as clients are told.
+    pub port: u16,
+    /// Where the proxy has to connect to.
+    pub node_port: u16,
 }
 
 const START_TIMEOUT: Duration = Duration::from_secs(90);
@@ -86,7 +100,7 @@ impl Kafka {
         let scratch = Scratch::new("kafka")?;
         let mut nodes = Vec::new();
         for id in 0..usize::from(options.nodes) {
-            nodes.push(Node::new(id, &options.listeners, scratch.path())?);
+            nodes.push(Node::new(id, &options, scratch.path())?);
         }
         let kafka = Self {
             nodes,
@@ -118,6 +132,12 @@ impl Kafka {
             let listener = node.listeners.iter().find(|(name, _)| name == protocol);
             listener.map(|(_, port)| *port)
         })
+    }
+
+    /// The ends of the proxies that the caller has to run, one a node, with [`KafkaOptions::proxied`].
+    #[must_use]
+    pub fn proxied(&self) -> Vec<Proxied> {
+        self.nodes.iter().filter_map(|node| node.proxied).collect()
     }
 
     /// Stops a node in order (SIGTERM): it hands over its leaderships first.
@@ -353,18 +373,27 @@ impl Drop for Kafka {
 }
 
 impl Node {
-    fn new(id: usize, listeners: &[String], scratch: &Path) -> Result<Self> {
+    fn new(id: usize, options: &KafkaOptions, scratch: &Path) -> Result<Self> {
         let folder = scratch.join(format!("node-{id}"));
         fs::create_dir(&folder).context("make a folder for a Kafka node")?;
         let mut further = Vec::new();
-        for protocol in listeners {
+        for protocol in &options.listeners {
             further.push((protocol.clone(), free_port()?));
         }
+        let proxied = if options.proxied {
+            Some(Proxied {
+                port: free_port()?,
+                node_port: free_port()?,
+            })
+        } else {
+            None
+        };
         Ok(Self {
             id,
             port: free_port()?,
             controller_port: free_port()?,
             listeners: further,
+            proxied,
             folder,
             server: Mutex::new(None),
         })
@@ -393,12 +422,15 @@ impl Node {
             advertised.push_str(&format!(",{protocol}://127.0.0.1:{port}"));
             protocols.push_str(&format!(",{protocol}:{protocol}"));
         }
+        let mut listeners = advertised.clone();
+        if let Some(Proxied { port, node_port }) = self.proxied {
+            advertised.push_str(&format!(",PROXIED://127.0.0.1:{port}"));
+            listeners.push_str(&format!(",PROXIED://127.0.0.1:{node_port}"));
+            protocols.push_str(",PROXIED:PLAINTEXT");
+        }
         let replicas = voters.split(',').count().to_string();
         let in_sync_min = if replicas == "1" { "1" } else { "2" };
-        let listeners = format!(
-            "{advertised},CONTROLLER://127.0.0.1:{}",
-            self.controller_port
-        );
+        listeners.push_str(&format!(",CONTROLLER://127.0.0.1:{}", self.controller_port));
         let own: Vec<(&str, String)> = vec![
             ("process.roles", "broker,controller".into()),
             ("node.id", self.id.to_string()),

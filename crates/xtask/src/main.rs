@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Task::Bench(options) => commands::bench::run(&options),
+        Task::Chaos(options) => commands::chaos::run(&options),
         Task::Demo(options) => commands::demo::run(&options),
         Task::Golden(options) => commands::golden::run(&options),
         Task::Image(options) => commands::image::run(&options),
@@ -37,6 +38,8 @@ struct Arguments {
 enum Task {
     /// Measures how fast a backlog reaches Kafka, beside `pg_recvlogical` and a bare producer.
     Bench(commands::bench::Options),
+    /// Plays rounds of random faults on real servers under load, and checks by event id what was read.
+    Chaos(commands::chaos::Options),
     /// Shows the whole path at work: a private PostgreSQL, a real Kafka, the connector, events and their records.
     Demo(commands::demo::Options),
     /// Keeps the captured bytes that decoders are tested with.

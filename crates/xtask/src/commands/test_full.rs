@@ -21,6 +21,11 @@ pub(crate) const FULL: &[Part] = &[
         about: "end-to-end tests on every supported major version of PostgreSQL",
         work: Work::Matrix,
     },
+    Part {
+        name: "chaos",
+        about: "twenty rounds of random faults",
+        work: Work::Program("cargo xtask chaos --rounds 20"),
+    },
 ];
 
 /// Builds the connector and what runs it, which `cargo test` alone would not: the tests' package does not depend on it.
