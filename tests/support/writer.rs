@@ -186,7 +186,8 @@ async fn write(shared: Arc<Shared>, index: usize) -> Result<Ledger> {
     let mut random = Random::new(seed);
     let mut ledger = Ledger::default();
     let mut pace = shared.load.pace.map(tokio::time::interval);
-    let mut connection = open(&shared.url).await?;
+    let connect = || wait::retry("connect to the server", OUTAGE_MAX, || open(&shared.url));
+    let mut connection = connect().await?;
     while let Some(size) = shared.next_size(&mut random) {
         if let Some(pace) = pace.as_mut() {
             pace.tick().await;
@@ -201,8 +202,7 @@ async fn write(shared: Arc<Shared>, index: usize) -> Result<Ledger> {
             }
             // Only a lost connection is survived; a refused statement is a fault of the test.
             Err(error) if is_lost(&error) => {
-                connection =
-                    wait::retry("connect to the server", OUTAGE_MAX, || open(&shared.url)).await?;
+                connection = connect().await?;
             }
             Err(error) => return Err(error.context(format!("writer {index}, seed {seed}"))),
         }

@@ -117,8 +117,9 @@ impl<'a> Round<'a> {
     ) -> Result<()> {
         load.goes_on_for(20, WRITERS_GO_ON_WITHIN).await?;
         let disturbed = self.disturb(world, &mut outcome.faults).await;
-        world.heal().await?;
-        disturbed?;
+        // What went wrong first is what is told.
+        let healed = world.heal().await;
+        disturbed.and(healed)?;
         load.goes_on_for(40, WRITERS_GO_ON_WITHIN).await?;
         outcome.ledger = load.stop().await?;
         let read = consumer
@@ -151,8 +152,8 @@ impl<'a> Round<'a> {
         let count = FAULTS_MIN + self.random.below(FAULTS_MAX - FAULTS_MIN + 1);
         while faults.len() < count {
             let fault = self.draw(&active, world);
-            fault.begin(world).await?;
             faults.push(fault);
+            fault.begin(world).await?;
             active.push_back(fault);
             let lasts = self.up_to(fault.lasts_max());
             let overlaps = self.random.percent(40) && active.len() < ACTIVE_MAX;

@@ -55,6 +55,7 @@ impl<'a> World<'a> {
             .with_text("source.status_interval", "500ms")
             .with_text("kafka.brokers", &stage.brokers())
             .with_text("retry.backoff_max", "2s")
+            .with_text("log.level", "debug")
             // Shorter than the longest silence of a link, so that they are among what is tested.
             .with_kafka("socket.timeout.ms", "4000")
             .with_kafka("request.timeout.ms", "4000");
