@@ -125,6 +125,14 @@ impl Fault {
         }
     }
 
+    /// Whether it may begin while the other lasts.
+    pub(crate) fn goes_with(self, other: Self) -> bool {
+        // A fast stop of the server waits until all readers have confirmed everything, so for as long as Kafka is away.
+        let waits = self == Self::Restart(Mode::Fast);
+        let kafka = matches!(other.victim(), Victim::Broker | Victim::BrokerLink);
+        self.victim() != other.victim() && !(waits && kafka)
+    }
+
     /// How long it lasts at most: a frozen peer longer than it takes to be noticed, others not as long.
     pub(crate) fn lasts_max(self) -> Duration {
         let milliseconds = match self {

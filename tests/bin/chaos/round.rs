@@ -178,9 +178,8 @@ impl<'a> Round<'a> {
     fn draw(&mut self, active: &VecDeque<Fault>, world: &World<'_>) -> Fault {
         loop {
             let fault = Fault::draw(&mut self.random, self.delivery);
-            let victim = fault.victim();
-            let busy = victim == Victim::Broker && world.broker_is_busy();
-            if !busy && active.iter().all(|other| other.victim() != victim) {
+            let busy = fault.victim() == Victim::Broker && world.broker_is_busy();
+            if !busy && active.iter().all(|other| fault.goes_with(*other)) {
                 return fault;
             }
         }
