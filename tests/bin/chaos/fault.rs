@@ -182,9 +182,9 @@ impl Fault {
             Self::Kill => world.connector()?.kill(),
             Self::Stop => world.stop_connector().await,
             Self::Freeze => world.connector()?.signal(Signal::STOP),
-            Self::Successor => world.start_standby().await,
+            Self::Successor => world.start_standby(),
             Self::Takeover => {
-                world.start_standby().await?;
+                world.start_standby()?;
                 world.connector()?.signal(Signal::STOP)
             }
             Self::Terminate => world.terminate(false).await,

@@ -105,7 +105,7 @@ impl<'a> World<'a> {
     }
 
     /// Another machine: it has the configuration and not the state.
-    pub(crate) async fn start_standby(&mut self) -> Result<()> {
+    pub(crate) fn start_standby(&mut self) -> Result<()> {
         let config = self.config.clone().without("state.directory");
         let standby = Connector::start(&config)?.quiet();
         self.standby = Some(standby);
