@@ -216,7 +216,7 @@ async fn emit(fixture: &Fixture, transactional: bool, prefix: &str, id: &str) ->
 }
 
 /// A configuration of the contract, with this test's server, names and role.
-fn of_test(fixture: &Fixture, case: &str, prefix: &str) -> Result<Value> {
+pub(crate) fn of_test(fixture: &Fixture, case: &str, prefix: &str) -> Result<Value> {
     let path = format!(
         "{}/../crates/debezium/tests/cases/{case}/connector.json",
         env!("CARGO_MANIFEST_DIR")
@@ -254,7 +254,7 @@ fn of_test(fixture: &Fixture, case: &str, prefix: &str) -> Result<Value> {
     Ok(config)
 }
 
-fn set(keys: &mut Value, values: &[(&str, &str)]) {
+pub(crate) fn set(keys: &mut Value, values: &[(&str, &str)]) {
     if let Some(keys) = keys.as_object_mut() {
         for (key, value) in values {
             keys.insert((*key).to_owned(), Value::from(*value));
@@ -262,13 +262,13 @@ fn set(keys: &mut Value, values: &[(&str, &str)]) {
     }
 }
 
-fn remove(keys: &mut Value, key: &str) {
+pub(crate) fn remove(keys: &mut Value, key: &str) {
     if let Some(keys) = keys.as_object_mut() {
         keys.remove(key);
     }
 }
 
-async fn start(
+pub(crate) async fn start(
     fixture: &Fixture,
     config: &Value,
     environment: &[(&str, &str)],
@@ -286,7 +286,7 @@ async fn start(
 }
 
 /// The headers in their order: those of the context, whose run is anybody's, and then the mapped ones.
-fn check_headers(record: &Record, prefix: &str, mapped: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn check_headers(record: &Record, prefix: &str, mapped: &[(&str, &str)]) -> Result<()> {
     let context = "__debezium.context.";
     let names = ["connectorLogicalName", "taskId", "connectorName", "runId"];
     let run_id = record
@@ -325,7 +325,7 @@ fn same_members(one: &str, other: &str) -> Result<bool> {
     Ok(one == other)
 }
 
-fn now_ms() -> Result<i64> {
+pub(crate) fn now_ms() -> Result<i64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
     Ok(i64::try_from(since.as_millis())?)
 }

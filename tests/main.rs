@@ -47,5 +47,7 @@ mod topics;
 mod session;
 // Configurations of Debezium connectors, run as they are.
 mod connect;
+// More of them: raw bytes, envelopes with schemas, old names; and topics that are created as they say.
+mod connect_more;
 // The pages for people and machines that watch.
 mod http;

@@ -289,7 +289,7 @@ fn topic_key(reader: &mut Reader, key: &str) {
             None => reader.say(
                 key,
                 Verdict::Mapped,
-                format!("topic_creation: option `{option}` of the topics that are created"),
+                format!("connect.topic_creation: option `{option}` of the topics that are created"),
             ),
         },
     }

@@ -44,7 +44,7 @@ pub(crate) const FRAMEWORK: &[Key] = &[
     key("key.converter.plugin.version", Text, Ignored("converters are part of the program")),
     key("value.converter.plugin.version", Text, Ignored("converters are part of the program")),
     key("header.converter.plugin.version", Text, Ignored("converters are part of the program")),
-    key("topic.creation.groups", Text, Mapped("topic_creation: groups in their order")),
+    key("topic.creation.groups", Text, Mapped("connect.topic_creation: groups in their order")),
 ];
 
 /// What follows `topic.creation.default.` or a group's name. Anything else is an option of the topic.
@@ -52,11 +52,23 @@ pub(crate) const TOPIC_GROUP: &[Key] = &[
     key(
         "replication.factor",
         Int(-1),
-        Mapped("topic_creation: replication factor"),
+        Mapped("connect.topic_creation: replication factor"),
     ),
-    key("partitions", Int(-1), Mapped("topic_creation: partitions")),
-    key("include", Text, Mapped("topic_creation: which topics")),
-    key("exclude", Text, Mapped("topic_creation: which topics not")),
+    key(
+        "partitions",
+        Int(-1),
+        Mapped("connect.topic_creation: partitions"),
+    ),
+    key(
+        "include",
+        Text,
+        Mapped("connect.topic_creation: which topics"),
+    ),
+    key(
+        "exclude",
+        Text,
+        Mapped("connect.topic_creation: which topics not"),
+    ),
 ];
 
 /// The worker's own options.

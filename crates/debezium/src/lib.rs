@@ -72,8 +72,6 @@ mod yaml;
 pub use error::ReadError;
 pub use finding::{DefaultUsed, Finding, Origin, Verdict};
 pub use format::Format;
-pub use native::{
-    Autocreate, FirstStart, Kafka, NativeConfig, Secret, Source, TopicCreation, TopicGroup,
-};
+pub use native::{Autocreate, FirstStart, Kafka, NativeConfig, Secret, Source};
 pub use providers::{Lookup, NoLookup};
 pub use read::{Input, Reading, read};

@@ -11,6 +11,7 @@ use crate::keys_router::{self, PREDICATES, TRANSFORMS};
 use crate::map_converter::converters;
 use crate::map_router::event_router;
 use crate::map_source::required;
+use crate::map_topics::topic_creation;
 use crate::providers::list;
 use crate::reader::Reader;
 
@@ -33,6 +34,7 @@ pub(crate) fn connect(reader: &mut Reader) -> ConnectConfig {
         skip_errors: reader
             .get("errors.tolerance")
             .is_some_and(|word| word.eq_ignore_ascii_case("all")),
+        topic_creation: topic_creation(reader),
     };
     predicates(reader, &mut config);
     transforms(reader, &mut config);

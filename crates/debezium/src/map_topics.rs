@@ -2,24 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use router::connect::TopicGroup;
+
 use crate::finding::Verdict;
 use crate::map_connect::unbalanced;
-use crate::native::{TopicCreation, TopicGroup};
 use crate::providers::list;
 use crate::reader::{File, Reader};
 
 const PREFIX: &str = "topic.creation.";
 const OWN: [&str; 4] = ["include", "exclude", "partitions", "replication.factor"];
 
-/// The groups, if Connect would use them: `default` has to be complete, and the worker must not forbid it.
-pub(crate) fn topic_creation(reader: &mut Reader) -> Option<TopicCreation> {
+/// The groups, none unless Connect would use them: `default` has to be complete, and the worker must not forbid it.
+pub(crate) fn topic_creation(reader: &mut Reader) -> Vec<TopicGroup> {
     let keys: Vec<_> = reader
         .keys(File::Connector)
         .into_iter()
         .filter(|key| key.starts_with(PREFIX))
         .collect();
     if keys.is_empty() {
-        return None;
+        return Vec::new();
     }
     let forbidden = reader
         .value(File::Worker, "topic.creation.enable")
@@ -41,26 +42,24 @@ pub(crate) fn topic_creation(reader: &mut Reader) -> Option<TopicCreation> {
         ),
         (Some(_), None) => missing(reader, "topic.creation.default.replication.factor"),
         (None, Some(_)) => missing(reader, "topic.creation.default.partitions"),
-        (Some(_), Some(_)) => Some(TopicCreation {
-            groups: groups(reader, &keys),
-        }),
+        (Some(_), Some(_)) => groups(reader, &keys),
     }
 }
 
-fn ignore_all(reader: &mut Reader, keys: &[String], why: &str) -> Option<TopicCreation> {
+fn ignore_all(reader: &mut Reader, keys: &[String], why: &str) -> Vec<TopicGroup> {
     for key in keys {
         reader.say(key, Verdict::Ignored, why);
     }
-    None
+    Vec::new()
 }
 
-fn missing(reader: &mut Reader, key: &str) -> Option<TopicCreation> {
+fn missing(reader: &mut Reader, key: &str) -> Vec<TopicGroup> {
     reader.say(
         key,
         Verdict::Refused,
         "is missing beside its neighbour, which Connect refuses; write it, -1 for the broker's own",
     );
-    None
+    Vec::new()
 }
 
 fn groups(reader: &mut Reader, keys: &[String]) -> Vec<TopicGroup> {

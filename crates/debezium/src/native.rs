@@ -18,8 +18,6 @@ pub struct NativeConfig {
     pub kafka: Kafka,
     /// `[connect]`: what becomes of a row.
     pub connect: ConnectConfig,
-    /// How topics are created that do not exist; `None`: as the broker does it.
-    pub topic_creation: Option<TopicCreation>,
 }
 
 /// `[source]`: the server and what to read from it.
@@ -157,28 +155,4 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("********")
     }
-}
-
-/// `topic.creation.*`: how topics are created that do not exist.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicCreation {
-    /// In the order of asking; the last one takes every topic.
-    pub groups: Vec<TopicGroup>,
-}
-
-/// Topics that are created alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicGroup {
-    /// Its name; `default` for the last one.
-    pub name: String,
-    /// Java regular expressions, compared in full; a topic belongs to the group if one of them matches…
-    pub include: Vec<String>,
-    /// …and none of these.
-    pub exclude: Vec<String>,
-    /// -1: as the broker does it.
-    pub partitions: i32,
-    /// -1: as the broker does it.
-    pub replication_factor: i16,
-    /// Options of the topic: `cleanup.policy` and the like.
-    pub options: BTreeMap<String, String>,
 }

@@ -13,7 +13,6 @@ use crate::lint::{lint, refused_by_router};
 use crate::map_connect::connect;
 use crate::map_kafka::kafka;
 use crate::map_source::source;
-use crate::map_topics::topic_creation;
 use crate::native::NativeConfig;
 use crate::properties;
 use crate::providers::{Lookup, Providers};
@@ -165,7 +164,6 @@ fn native(reader: &mut Reader, document: &Document, brokers: Option<&str>) -> Na
         name: name.unwrap_or_default(),
         source: source(reader),
         connect: connect(reader),
-        topic_creation: topic_creation(reader),
         kafka: kafka(reader, brokers),
     };
     lint(reader, &mut native);

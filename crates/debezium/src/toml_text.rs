@@ -4,7 +4,7 @@ use router::connect::ConnectConfig;
 use serde::Serialize;
 use toml::{Table, Value};
 
-use crate::native::{FirstStart, Kafka, NativeConfig, Secret, Source, TopicCreation};
+use crate::native::{FirstStart, Kafka, NativeConfig, Secret, Source};
 
 impl NativeConfig {
     /// The configuration as TOML. What is as by default is left out, except the version that is followed.
@@ -14,9 +14,6 @@ impl NativeConfig {
         source(&mut text, &self.source, self.connect.messages.is_some());
         kafka(&mut text, &self.kafka);
         connect(&mut text, &self.connect);
-        if let Some(creation) = &self.topic_creation {
-            topics(&mut text, creation);
-        }
         text
     }
 }
@@ -174,32 +171,4 @@ fn without_defaults(said: &mut Table, defaults: &Table) {
         }
         (value, default) => Some(&*value) != default,
     });
-}
-
-fn topics(text: &mut String, creation: &TopicCreation) {
-    text.push('\n');
-    line!(
-        text,
-        "# Topics that do not exist were created by Connect like this; create them, or leave it to the broker:"
-    );
-    for group in &creation.groups {
-        let exclude = match group.exclude.is_empty() {
-            true => String::new(),
-            false => format!(" without {}", group.exclude.join(", ")),
-        };
-        let options: Vec<_> = group
-            .options
-            .iter()
-            .map(|(name, value)| format!(", {name}={value}"))
-            .collect();
-        line!(
-            text,
-            "# {}: {}{exclude}: partitions={}, replication factor={}{}",
-            group.name,
-            group.include.join(", "),
-            group.partitions,
-            group.replication_factor,
-            options.concat()
-        );
-    }
 }

@@ -321,8 +321,8 @@ codes! {
         "The handshake or the check of the broker's certificate failed.",
         "Correct the `ssl.…` properties.";
     KafkaTopicUnknown = 606, "topic does not exist",
-        "The cluster does not have the topic and does not create it by itself.",
-        "Create the topic.";
+        "The cluster does not have the topic and does not create it by itself, or refuses to create it as `topic.creation.*` says.",
+        "Create the topic, or correct those keys of the connector's file.";
     KafkaRecordRefused = 607, "Kafka refused the record",
         "The broker rejected the record for a reason that will not go away, such as a topic policy.",
         "See the broker's error; correct the topic or the record.";

@@ -50,7 +50,7 @@ pub(crate) fn document(request: &Request) -> Result<Document, Problem> {
         pipeline,
         process: Table::new(),
         first_start: first_start(native),
-        remarks: remarks(&reading, native),
+        remarks: remarks(&reading),
     })
 }
 
@@ -191,22 +191,13 @@ fn first_start(native: &NativeConfig) -> FirstStart {
     }
 }
 
-/// What should be looked at, as `check` says it, and what is not done yet.
-pub(crate) fn remarks(reading: &Reading, native: &NativeConfig) -> Vec<String> {
+/// What should be looked at, as `check` says it.
+pub(crate) fn remarks(reading: &Reading) -> Vec<String> {
     let findings = reading.findings.iter();
-    let mut remarks: Vec<String> = findings
+    findings
         .filter(|finding| finding.verdict == Verdict::Warned)
         .map(|finding| format!("{}: {}", finding.key, finding.text))
-        .collect();
-    remarks.extend(not_done(native).map(str::to_owned));
-    remarks
-}
-
-/// What the configuration asks for and this version does not do, without harm to any record.
-pub(crate) fn not_done(native: &NativeConfig) -> Option<&'static str> {
-    native.topic_creation.is_some().then_some(
-        "topic.creation.*: topics are not created here yet: create them beforehand, or leave it to the brokers",
-    )
+        .collect()
 }
 
 fn node(value: toml::Value) -> Node {

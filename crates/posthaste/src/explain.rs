@@ -226,7 +226,11 @@ fn publish_code(name: &str) -> Code {
         | "UNSUPPORTED_SASL_MECHANISM"
         | "ILLEGAL_SASL_STATE" => Code::KafkaAuthentication,
         "_SSL" => Code::KafkaTls,
-        "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" => Code::KafkaTopicUnknown,
+        "UNKNOWN_TOPIC_OR_PART"
+        | "_UNKNOWN_TOPIC"
+        | "INVALID_PARTITIONS"
+        | "INVALID_CONFIG"
+        | "INVALID_REPLICATION_FACTOR" => Code::KafkaTopicUnknown,
         "_TRANSPORT"
         | "_ALL_BROKERS_DOWN"
         | "_RESOLVE"
@@ -252,7 +256,9 @@ fn publish_fix(name: &str) -> &'static str {
         "MSG_SIZE_TOO_LARGE" | "RECORD_LIST_TOO_LARGE" | "INVALID_MSG_SIZE" => {
             "raise the topic's max.message.bytes and kafka.properties.\"message.max.bytes\", or pass over the row: docs/operations.md"
         }
-        "TOPIC_AUTHORIZATION_FAILED" => "grant WRITE and DESCRIBE on the topic",
+        "TOPIC_AUTHORIZATION_FAILED" => {
+            "grant WRITE and DESCRIBE on the topic, and CREATE where it is to be created"
+        }
         "CLUSTER_AUTHORIZATION_FAILED" => {
             "grant IDEMPOTENT_WRITE on the cluster, or WRITE on any topic"
         }
@@ -261,6 +267,9 @@ fn publish_fix(name: &str) -> &'static str {
         }
         "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" => {
             "create the topic, or let the brokers create topics"
+        }
+        "INVALID_PARTITIONS" | "INVALID_CONFIG" | "INVALID_REPLICATION_FACTOR" => {
+            "correct topic.creation.* of the connector's file (connect.topic_creation), or create the topic"
         }
         _ => "",
     }

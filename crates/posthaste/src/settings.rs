@@ -97,6 +97,10 @@ pub fn kafka_config(pipeline: &Pipeline) -> KafkaConfig {
         properties: properties
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
+        topic_creation: pipeline
+            .connect
+            .as_ref()
+            .map_or_else(Vec::new, |connect| connect.topic_creation.clone()),
         limits: limits(pipeline),
     }
 }

@@ -121,6 +121,8 @@ mod postgres_literal;
 mod postgres_time;
 #[path = "table_filter.rs"]
 mod table_filter;
+#[path = "topic_creation.rs"]
+mod topic_creation;
 #[path = "transforms.rs"]
 mod transforms;
 
@@ -142,3 +144,4 @@ pub use java_regex::PatternProblem;
 pub use java_replacement::ReplacementProblem;
 pub use logical_message::LogicalMessage;
 pub use murmur2::key_partition;
+pub use topic_creation::{TopicGroup, TopicGroups};

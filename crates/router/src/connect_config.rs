@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connect_types::TypeModes;
 use super::event_router_config::EventRouterConfig;
+use super::topic_creation::TopicGroup;
 use crate::table::TableName;
 
 /// What the Connect router is told.
@@ -42,6 +43,10 @@ pub struct ConnectConfig {
     /// `errors.tolerance=all`: a row that makes no record is passed over and counted. Not judged here: whoever calls
     /// the router does.
     pub skip_errors: bool,
+    /// How topics are created that do not exist, in the order of asking. A topic that no group takes is left to the
+    /// broker. Only looked through here: whoever owns the producer creates them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub topic_creation: Vec<TopicGroup>,
 }
 
 impl Default for ConnectConfig {
@@ -60,6 +65,7 @@ impl Default for ConnectConfig {
             predicates: BTreeMap::new(),
             messages: None,
             skip_errors: false,
+            topic_creation: Vec::new(),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::event_router::{Event, EventRouter, Scratch, too_complex};
 use super::header_plan::HeaderList;
 use super::logical_message::{LogicalMessage, Messages, decoded, message_position};
 use super::table_filter::CompiledFilter;
+use super::topic_creation::TopicGroups;
 use super::transforms::{Entry, Origin, Transforms};
 use super::{ConnectConfig, TypeModes};
 use crate::error::{ConnectConfigError, RouteError, RowPosition, cut};
@@ -65,6 +66,8 @@ impl ConnectRouter {
     ///
     /// When the configuration can never work, whatever the tables look like. The operator has to change it.
     pub fn new(config: ConnectConfig, run_id: &str) -> Result<Self, ConnectConfigError> {
+        // Compiled again by whoever creates topics; here so that all patterns are checked in one place.
+        TopicGroups::new(&config.topic_creation)?;
         let mapping = EventMapping::new(&config.event_router)?;
         let mut headers = HeaderList::default();
         let context = headers.add_context(

@@ -238,6 +238,18 @@ const CODES: &[(Code, &str, Class)] = &[
         Class::Permanent,
     ),
     (Code::InvalidArgument, "_INVALID_ARG", Class::Permanent),
+    // What a topic would be created with. Brokers may come that make up for a missing replica.
+    (
+        Code::InvalidPartitions,
+        "INVALID_PARTITIONS",
+        Class::Permanent,
+    ),
+    (Code::InvalidConfig, "INVALID_CONFIG", Class::Permanent),
+    (
+        Code::InvalidReplicationFactor,
+        "INVALID_REPLICATION_FACTOR",
+        Class::Retriable,
+    ),
     // Rights, credentials and settings.
     (
         Code::TopicAuthorizationFailed,

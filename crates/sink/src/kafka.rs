@@ -18,6 +18,7 @@ use router::Record;
 
 use crate::error::{Failure, KafkaConfigError, PublishError};
 use crate::kafka_context::{Context, ID_HEADER, Outcome, event_id_text};
+use crate::kafka_creation::Creation;
 use crate::kafka_lookup::{Found, Lookup};
 use crate::kafka_opening::{Admission, Openings};
 use crate::kafka_options::{KafkaConfig, config_error};
@@ -36,6 +37,7 @@ pub struct KafkaProducer {
     in_flight: usize,
     openings: Openings,
     lookup: Option<Lookup>,
+    creation: Option<Arc<Creation>>,
     /// When the openings were last forgotten.
     opened_since: Instant,
     /// Why the last attempt to replace the client failed.
@@ -66,6 +68,7 @@ impl KafkaProducer {
             in_flight: 0,
             openings: Openings::default(),
             lookup: None,
+            creation: Creation::new(config)?.map(Arc::new),
             opened_since: Instant::now(),
             broken: None,
         })
@@ -127,20 +130,21 @@ impl KafkaProducer {
     }
 
     /// Whether the record may follow what is on its way; see [`Openings`].
-    fn admit(&mut self, record: &Record<'_>) -> Admission {
+    ///
+    /// # Errors
+    /// Its topic does not exist, and could not be created.
+    fn admit(&mut self, record: &Record<'_>) -> Result<Admission, Box<Failure>> {
         match self.openings.admit(record) {
-            Admission::UnknownTopic if self.learn(record.topic) => self.openings.admit(record),
-            admission => admission,
-        }
-    }
-
-    fn learn(&mut self, topic: &str) -> bool {
-        match Lookup::ask(&mut self.lookup, topic, &self.client) {
-            Found::Partitions(count) => {
-                self.openings.learn(topic, count);
-                true
+            Admission::UnknownTopic => {
+                let lookup = &mut self.lookup;
+                match Lookup::ask(lookup, record.topic, &self.client, self.creation.as_ref()) {
+                    Found::Partitions(count) => self.openings.learn(record.topic, count),
+                    Found::Refused(failure) => return Err(failure),
+                    Found::Waiting => return Ok(Admission::UnknownTopic),
+                }
+                Ok(self.openings.admit(record))
             }
-            Found::Waiting => false,
+            admission => Ok(admission),
         }
     }
 
@@ -156,7 +160,13 @@ impl Producer for KafkaProducer {
         if record.partition.is_some_and(|partition| partition < 0) {
             return Err(refuse(Code::UnknownPartition, ticket, record));
         }
-        let admission = self.admit(record);
+        let admission = match self.admit(record) {
+            Ok(admission) => admission,
+            Err(failure) => {
+                let error = PublishError::classify(*failure);
+                return Err(EnqueueError::Refused { ticket, error });
+            }
+        };
         if matches!(admission, Admission::Wait | Admission::UnknownTopic) {
             return Err(EnqueueError::Full(ticket));
         }

@@ -6,6 +6,7 @@ use std::fmt;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaConfRes;
+use router::connect::TopicGroup;
 
 use crate::error::KafkaConfigError;
 use crate::kafka_properties::{check_property, is_secret_property, unknown_property};
@@ -20,6 +21,8 @@ pub struct KafkaConfig {
     pub client_id: String,
     /// librdkafka properties to pass through. Those that would break the guarantee are refused.
     pub properties: BTreeMap<String, String>,
+    /// How topics are created that do not exist. One that no group takes is left to the broker.
+    pub topic_creation: Vec<TopicGroup>,
     /// The publisher's limits; the client's own queue is sized so that it is never the one to be full.
     pub limits: Limits,
 }
@@ -195,6 +198,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
+            topic_creation: Vec::new(),
             limits: Limits::default(),
         }
     }

@@ -35,6 +35,7 @@ mod batch;
 mod error;
 mod kafka;
 mod kafka_context;
+mod kafka_creation;
 mod kafka_lookup;
 mod kafka_opening;
 mod kafka_options;

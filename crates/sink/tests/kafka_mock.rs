@@ -44,6 +44,7 @@ fn config(cluster: &Cluster, properties: &[(&str, &str)]) -> KafkaConfig {
             in_flight_records_max: 500,
             ..Limits::default()
         },
+        ..KafkaConfig::default()
     }
 }
 

@@ -7,7 +7,7 @@ use debezium::{NativeConfig, Reading};
 use crate::cli_connect::ConvertArgs;
 use crate::codes::{Code, Problem};
 use crate::config;
-use crate::config_connect::{not_done, remarks};
+use crate::config_connect::remarks;
 use crate::connect_file::counted;
 
 /// Prints what becomes of every key, and whether `run` would start; returns the exit status.
@@ -34,7 +34,7 @@ pub fn convert(arguments: &ConvertArgs, out: &mut dyn Write) -> Result<(), Probl
     let reading = arguments.files().read()?;
     let native = judge(arguments, &reading)?;
     let mut text = String::new();
-    for remark in remarks(&reading, native) {
+    for remark in remarks(&reading) {
         line(&mut text, &format!("# warning: {remark}"));
     }
     text.push_str(&native.to_toml());
@@ -64,9 +64,6 @@ fn report(reading: &Reading, verdict: &Result<&NativeConfig, Problem>) -> String
             &mut text,
             &format!("default  {key} = {value}: {}", used.text),
         );
-    }
-    if let Some(remark) = reading.native.as_ref().and_then(not_done) {
-        line(&mut text, &format!("warning  {remark}"));
     }
     let keys: Vec<&str> = reading
         .refused()
