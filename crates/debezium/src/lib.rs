@@ -60,6 +60,7 @@ pub mod offset;
 mod offset_file;
 mod offset_read;
 mod offset_skip;
+mod offset_waiting;
 mod properties;
 mod providers;
 mod read;

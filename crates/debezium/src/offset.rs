@@ -10,8 +10,9 @@ use std::fmt;
 
 use pgoutput::Lsn;
 
-pub use crate::offset_read::{OffsetError, read, read_bytes};
-pub use crate::offset_skip::{AtPosition, Judgement, SkipRule, Skipper};
+pub use crate::offset_read::{OffsetError, OffsetLog, read, read_bytes};
+pub use crate::offset_skip::{AtPosition, SkipRule, Skipper};
+pub use crate::offset_waiting::{Repeats, Waiting, WaitingRow};
 
 /// What Connect has stored for one connector.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct Slot {
 pub struct Plan {
     /// For START_REPLICATION.
     pub start: Lsn,
+    /// The transaction in whose middle the offset stands.
+    pub open: Option<OpenTransaction>,
     /// Rows not to send again.
     pub skip: Option<SkipRule>,
     /// How it was found, for people.
@@ -68,24 +71,13 @@ pub struct Plan {
     pub repeated_transactions_max: u64,
 }
 
-/// A row that waits in the slot, as peeking at it shows.
+/// A transaction of which Connect has published at least a part, and whose end is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WaitingRow {
-    /// Its transaction.
-    pub transaction: u32,
-    /// Where that transaction's COMMIT record begins.
-    pub final_lsn: Lsn,
-    /// Its own position.
-    pub lsn: Lsn,
-}
-
-/// The most events that are sent again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Repeats {
-    /// If Connect stopped in order.
-    pub after_stop: u64,
-    /// If it was killed: all that wait may have been published since it last stored its offset.
-    pub after_kill: u64,
+pub struct OpenTransaction {
+    /// Its number, if the offset says it.
+    pub transaction: Option<u32>,
+    /// Its rows up to here are done.
+    pub done: Lsn,
 }
 
 /// Why there is no plan, and what to do.
@@ -136,9 +128,10 @@ pub fn plan(slot: &Slot, offset: &StoredOffset, variant: Variant) -> Result<Plan
         ));
     }
     let start = slot.confirmed.max(stored);
-    let open = open_transaction(offset, start);
+    let open = open_transaction(offset);
     let mut plan = Plan {
         start,
+        open,
         skip: None,
         explanation,
         repeated_transactions_max: u64::from(open.is_some()),
@@ -202,23 +195,20 @@ fn leading_slot(slot: &Slot, stored: Lsn, explanation: &mut Vec<String>) -> Resu
     Ok(())
 }
 
-/// The transaction in whose middle the offset stands.
-struct OpenTransaction {
-    /// Rows up to here are done.
-    done: Lsn,
-}
-
-fn open_transaction(offset: &StoredOffset, start: Lsn) -> Option<OpenTransaction> {
+/// The transaction of the last event, unless that event was its end.
+///
+/// The positions do not tell: a transaction that began early and ended late has rows before the end of another one that
+/// was published before it.
+fn open_transaction(offset: &StoredOffset) -> Option<OpenTransaction> {
     if offset.message_type.as_deref() == Some("COMMIT") {
         return None;
     }
     let lsn = offset.lsn.or(offset.lsn_proc)?;
-    // What is not handled in full does not count as done.
-    let done = offset.lsn_proc.map_or(lsn, |processed| processed.min(lsn));
-    // A row may stand where the COMMIT before it ended, so that equal positions are inside as well. Without lsn_commit the
-    // start itself is a row's position, and its transaction is sent as a whole.
-    let inside = lsn >= start;
-    inside.then_some(OpenTransaction { done })
+    Some(OpenTransaction {
+        transaction: offset.transaction,
+        // What is not handled in full does not count as done.
+        done: offset.lsn_proc.map_or(lsn, |processed| processed.min(lsn)),
+    })
 }
 
 fn in_transaction(
@@ -272,41 +262,6 @@ fn skip_rule(offset: &StoredOffset, transaction: u32, done: Lsn) -> SkipRule {
         transaction,
         position: done,
         at,
-    }
-}
-
-impl Plan {
-    /// The most events that repeat, given what waits in the slot. Rows of other tables are not to be handed in.
-    #[must_use]
-    pub fn repeats_max(&self, waiting: &[WaitingRow]) -> Repeats {
-        let sent: Vec<_> = waiting
-            .iter()
-            .filter(|row| row.final_lsn >= self.start)
-            .collect();
-        let first = sent.first().map(|row| row.transaction);
-        let mut skipper = self.skip.map(Skipper::new);
-        let mut repeats = Repeats {
-            after_stop: 0,
-            after_kill: 0,
-        };
-        for row in sent {
-            let judgement = skipper.as_mut().map_or(Judgement::Send, |skipper| {
-                skipper.judge(row.transaction, row.lsn)
-            });
-            let count = match judgement {
-                Judgement::Skip | Judgement::Hold => 0,
-                Judgement::Send => 1,
-                Judgement::SendWithHeld => 2,
-            };
-            repeats.after_kill += count;
-            // Without a skip rule the whole transaction counts: the last flush may have waited in vain.
-            let may_be_published = match self.skip {
-                Some(rule) => row.transaction == rule.transaction && row.lsn <= rule.position,
-                None => self.repeated_transactions_max > 0 && Some(row.transaction) == first,
-            };
-            repeats.after_stop += if may_be_published { count } else { 0 };
-        }
-        repeats
     }
 }
 

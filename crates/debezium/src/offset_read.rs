@@ -21,9 +21,11 @@ pub enum OffsetError {
     },
     /// It is in order, and about others.
     #[error(
-        "there is no offset of this connector (topic.prefix `{prefix}`); found were those of {found}"
+        "there is no offset of this connector (name `{name}`, topic.prefix `{prefix}`); found were those of {found}"
     )]
     NotFound {
+        /// The connector's name.
+        name: String,
         /// `topic.prefix`.
         prefix: String,
         /// What there is.
@@ -53,28 +55,84 @@ pub fn read(text: &str, name: &str, prefix: &str) -> Result<StoredOffset, Offset
 }
 
 fn newest(stored: Vec<Entry>, name: &str, prefix: &str) -> Result<StoredOffset, OffsetError> {
-    let mut found = Vec::new();
-    let mut last = None;
+    let mut log = OffsetLog::new(name, prefix);
     for entry in stored {
-        if entry.is_of(name, prefix) {
-            last = Some(entry.offset);
-        } else {
-            found.extend(entry.prefix);
+        log.take(entry);
+    }
+    log.finish()
+}
+
+/// The offsets topic as it is read: of each connector's offsets the last one counts. Remembers one.
+#[derive(Debug, Clone)]
+pub struct OffsetLog {
+    name: String,
+    prefix: String,
+    last: Option<Value>,
+    /// Whose offsets were found instead.
+    others: Vec<String>,
+}
+
+impl OffsetLog {
+    /// Nothing read yet; the offset of the connector `name` with the prefix `prefix` is looked for.
+    #[must_use]
+    pub fn new(name: &str, prefix: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            prefix: prefix.to_owned(),
+            last: None,
+            others: Vec::new(),
         }
     }
-    match last {
-        Some(Value::Object(offset)) => offset_of(&offset),
-        Some(_) => Err(OffsetError::Deleted),
-        None => Err(OffsetError::NotFound {
-            prefix: prefix.to_owned(),
-            found: if found.is_empty() {
-                "no connector".to_owned()
-            } else {
-                found.join(", ")
-            },
-        }),
+
+    /// The next record of the topic.
+    ///
+    /// # Errors
+    /// The key is not one that Connect writes, or the value of this connector's is no offset.
+    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), OffsetError> {
+        let key = serde_json::from_slice(key).map_err(|_| form("a key is no JSON"))?;
+        let mut entry = keyed(key, Value::Null)?;
+        if let Some(value) = value.filter(|_| entry.is_of(&self.name, &self.prefix)) {
+            entry.offset = serde_json::from_slice(value)
+                .map_err(|_| form("the value of this connector's key is no JSON"))?;
+        }
+        self.take(entry);
+        Ok(())
+    }
+
+    /// The last offset of this connector.
+    ///
+    /// # Errors
+    /// There is none, or it has been deleted.
+    pub fn finish(self) -> Result<StoredOffset, OffsetError> {
+        match self.last {
+            Some(Value::Object(offset)) => offset_of(&offset),
+            Some(_) => Err(OffsetError::Deleted),
+            None => Err(OffsetError::NotFound {
+                name: self.name,
+                prefix: self.prefix,
+                found: if self.others.is_empty() {
+                    "no connector".to_owned()
+                } else {
+                    self.others.join(", ")
+                },
+            }),
+        }
+    }
+
+    fn take(&mut self, entry: Entry) {
+        if entry.is_of(&self.name, &self.prefix) {
+            self.last = Some(entry.offset);
+            return;
+        }
+        let other = entry.shown();
+        if self.others.len() < OTHERS_MAX && !self.others.contains(&other) {
+            self.others.push(other);
+        }
     }
 }
+
+/// Other connectors that a message names.
+const OTHERS_MAX: usize = 20;
 
 /// The same, of a file as it is: text, or the file of offsets of a standalone worker or of Debezium Server.
 ///
@@ -110,6 +168,17 @@ impl Entry {
         let same =
             |said: &Option<String>, asked: &str| said.as_deref().is_none_or(|said| said == asked);
         same(&self.prefix, prefix) && (name.is_empty() || same(&self.name, name))
+    }
+}
+
+impl Entry {
+    fn shown(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("a connector");
+        let prefix = self.prefix.as_deref().unwrap_or_default();
+        match prefix {
+            "" => format!("{name} (no server's)"),
+            _ => format!("{name} (topic.prefix {prefix})"),
+        }
     }
 }
 

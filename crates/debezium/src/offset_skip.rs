@@ -42,20 +42,21 @@ impl fmt::Display for SkipRule {
     }
 }
 
-/// What to do with a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judgement {
-    /// Send it. A row that is held is dropped: it was alone.
-    Send,
-    /// Leave it out.
-    Skip,
-    /// Keep it until the next row or the transaction's end says whether it was alone; at the end, drop it.
-    Hold,
-    /// Send the row that is held, then this one.
-    SendWithHeld,
+impl SkipRule {
+    /// The rule once it is known how many rows share the position.
+    #[must_use]
+    pub fn resolve(self, rows_at_position: u64) -> Self {
+        let at = match self.at {
+            AtPosition::SkipIfAlone if rows_at_position == 1 => AtPosition::SkipFirst(1),
+            AtPosition::SkipIfAlone => AtPosition::Send,
+            at => at,
+        };
+        Self { at, ..self }
+    }
 }
 
-/// Applies a [`SkipRule`] to rows as they come.
+/// Applies a [`SkipRule`] to rows as they come. Rows of which it is not known whether they are alone are sent: the rule has to
+/// be [resolved](SkipRule::resolve) before.
 #[derive(Debug, Clone)]
 pub struct Skipper {
     rule: SkipRule,
@@ -82,36 +83,29 @@ impl Skipper {
         }
     }
 
-    /// Judges the next row.
-    pub fn judge(&mut self, transaction: u32, lsn: Lsn) -> Judgement {
+    /// Whether the next row has been published already.
+    pub fn is_done(&mut self, transaction: u32, lsn: Lsn) -> bool {
         if transaction != self.rule.transaction {
             self.handle_commit();
-            return Judgement::Send;
+            return false;
         }
         let at_position = match self.state {
-            State::After => return Judgement::Send,
+            State::After => return false,
             State::Before => 0,
             State::Inside(count) => count,
         };
         let seen = at_position + u64::from(lsn == self.rule.position);
         self.state = State::Inside(seen);
-        if lsn < self.rule.position {
-            return Judgement::Skip;
+        if lsn != self.rule.position {
+            return lsn < self.rule.position;
         }
         match self.rule.at {
-            _ if lsn > self.rule.position => Judgement::Send,
-            AtPosition::Send => Judgement::Send,
-            AtPosition::SkipFirst(count) if seen <= count => Judgement::Skip,
-            AtPosition::SkipFirst(_) => Judgement::Send,
-            AtPosition::SkipIfAlone => match seen {
-                1 => Judgement::Hold,
-                2 => Judgement::SendWithHeld,
-                _ => Judgement::Send,
-            },
+            AtPosition::SkipFirst(count) => seen <= count,
+            AtPosition::Send | AtPosition::SkipIfAlone => false,
         }
     }
 
-    /// A transaction has ended: if it was the one in question, the rule is used up. A row that is held is to be dropped.
+    /// A transaction has ended: if it was the one in question, the rule is used up.
     pub fn handle_commit(&mut self) {
         if matches!(self.state, State::Inside(_)) {
             self.state = State::After;
@@ -128,16 +122,19 @@ impl Skipper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Judgement::{Hold, Send, SendWithHeld, Skip};
 
-    fn judge(at: AtPosition, rows: &[(u32, u64)]) -> Vec<Judgement> {
-        let mut skipper = Skipper::new(SkipRule {
+    fn rule(at: AtPosition) -> SkipRule {
+        SkipRule {
             transaction: 7,
             position: Lsn::new(100),
             at,
-        });
+        }
+    }
+
+    fn judge(at: AtPosition, rows: &[(u32, u64)]) -> Vec<bool> {
+        let mut skipper = Skipper::new(rule(at));
         rows.iter()
-            .map(|(transaction, lsn)| skipper.judge(*transaction, Lsn::new(*lsn)))
+            .map(|(transaction, lsn)| skipper.is_done(*transaction, Lsn::new(*lsn)))
             .collect()
     }
 
@@ -146,20 +143,24 @@ mod tests {
         let rows = [(7, 90), (7, 100), (7, 100), (7, 100), (7, 110)];
         assert_eq!(
             judge(AtPosition::SkipFirst(2), &rows),
-            [Skip, Skip, Skip, Send, Send]
+            [true, true, true, false, false]
         );
     }
 
     #[test]
     fn without_a_count_only_a_single_row_is_skipped() {
+        let at = |rows| rule(AtPosition::SkipIfAlone).resolve(rows).at;
+        assert_eq!(
+            [at(0), at(1), at(2)],
+            [AtPosition::Send, AtPosition::SkipFirst(1), AtPosition::Send]
+        );
+        assert_eq!(
+            rule(AtPosition::SkipFirst(3)).resolve(9).at,
+            AtPosition::SkipFirst(3)
+        );
         assert_eq!(
             judge(AtPosition::SkipIfAlone, &[(7, 90), (7, 100), (7, 110)]),
-            [Skip, Hold, Send]
-        );
-        let rows = [(7, 100), (7, 100), (7, 100), (7, 110)];
-        assert_eq!(
-            judge(AtPosition::SkipIfAlone, &rows),
-            [Hold, SendWithHeld, Send, Send]
+            [true, false, false]
         );
     }
 
@@ -167,7 +168,7 @@ mod tests {
     fn rows_of_other_transactions_are_sent_whatever_their_position() {
         assert_eq!(
             judge(AtPosition::Send, &[(6, 80), (7, 90), (7, 100), (8, 50)]),
-            [Send, Skip, Send, Send]
+            [false, true, false, false]
         );
     }
 
@@ -175,18 +176,14 @@ mod tests {
     fn the_rule_is_used_up_with_its_transaction() {
         assert_eq!(
             judge(AtPosition::SkipFirst(9), &[(7, 90), (8, 95), (7, 96)]),
-            [Skip, Send, Send]
+            [true, false, false]
         );
-        let mut skipper = Skipper::new(SkipRule {
-            transaction: 7,
-            position: Lsn::new(100),
-            at: AtPosition::Send,
-        });
+        let mut skipper = Skipper::new(rule(AtPosition::Send));
         skipper.handle_commit();
         assert!(!skipper.is_over(), "the transaction has not come yet");
-        assert_eq!(skipper.judge(7, Lsn::new(90)), Skip);
+        assert!(skipper.is_done(7, Lsn::new(90)));
         skipper.handle_commit();
         assert!(skipper.is_over());
-        assert_eq!(skipper.judge(7, Lsn::new(90)), Send);
+        assert!(!skipper.is_done(7, Lsn::new(90)));
     }
 }

@@ -6,8 +6,8 @@
 )]
 
 use debezium::offset::{
-    AtPosition, OffsetError, SkipRule, Slot, StoredOffset, Variant, WaitingRow, plan, read,
-    read_bytes,
+    AtPosition, OffsetError, OffsetLog, SkipRule, Slot, StoredOffset, Variant, Waiting, WaitingRow,
+    plan, read, read_bytes,
 };
 use pgoutput::Lsn;
 
@@ -206,7 +206,7 @@ fn the_start_is_the_later_of_slot_and_offset() {
     .gives(AtLeastOnce, 900, None, 0);
     given("as it may, past the open transaction", 200, open())
         .leading()
-        .gives(Skip, 200, None, 0);
+        .gives(Skip, 200, skip(150, AtPosition::SkipIfAlone), 1);
     given("as it may, into the open transaction", 120, open())
         .leading()
         .gives(Skip, 120, skip(150, AtPosition::SkipIfAlone), 1);
@@ -284,7 +284,7 @@ fn what_could_leave_a_gap_refuses() {
 fn a_plan_never_starts_before_the_slot_nor_after_what_is_published() {
     for confirmed in 0..8 {
         for commit in 0..8 {
-            for lsn in commit..10 {
+            for lsn in 0..10 {
                 let slot = Slot {
                     confirmed: Lsn::new(confirmed),
                     wal_end: Lsn::new(20),
@@ -297,53 +297,95 @@ fn a_plan_never_starts_before_the_slot_nor_after_what_is_published() {
                 assert!(plan.start >= slot.confirmed && plan.start == Lsn::new(commit));
                 assert!(
                     plan.skip
-                        .is_none_or(|rule| rule.position == Lsn::new(lsn) && lsn >= commit)
+                        .is_none_or(|rule| rule.position == Lsn::new(lsn))
                 );
             }
         }
     }
 }
 
-fn rows(rows: &[(u32, u64, u64)]) -> Vec<WaitingRow> {
-    let row = |(transaction, final_lsn, lsn): &(u32, u64, u64)| WaitingRow {
-        transaction: *transaction,
-        final_lsn: Lsn::new(*final_lsn),
-        lsn: Lsn::new(*lsn),
-    };
-    rows.iter().map(row).collect()
-}
-
-#[test]
-fn repeats_are_counted_from_what_waits() {
+/// Pushes rows of (transaction, where its COMMIT begins, position) and gives the most repeats after a stop and after a kill.
+#[track_caller]
+fn repeats(offset: &StoredOffset, variant: Variant, rows: &[(u32, u64, u64)]) -> (u64, u64) {
     let slot = Slot {
         confirmed: Lsn::new(50),
         wal_end: Lsn::new(1000),
         may_lead: false,
     };
+    let plan = plan(&slot, offset, variant).unwrap();
+    let mut waiting = Waiting::new(&plan);
+    for (transaction, final_lsn, lsn) in rows {
+        waiting.push(WaitingRow {
+            transaction: *transaction,
+            final_lsn: Lsn::new(*final_lsn),
+            lsn: Lsn::new(*lsn),
+        });
+    }
+    let repeats = plan.repeats_max(&waiting);
+    (repeats.after_stop, repeats.after_kill)
+}
+
+#[test]
+fn repeats_are_counted_from_what_waits() {
+    use Variant::{AtLeastOnce, Skip};
     // One transaction before the start, the one in question with three rows, and a later one with a smaller position.
-    let waiting = rows(&[
+    let waiting = [
         (6, 90, 80),
         (7, 200, 130),
         (7, 200, 150),
         (7, 200, 160),
         (8, 300, 120),
         (8, 300, 250),
-    ]);
-    let at_least_once = plan(&slot, &offset(100, 150, "INSERT"), Variant::AtLeastOnce)
-        .unwrap()
-        .repeats_max(&waiting);
-    assert_eq!((at_least_once.after_stop, at_least_once.after_kill), (3, 5));
-    let skipping = plan(&slot, &offset(100, 150, "INSERT"), Variant::Skip)
-        .unwrap()
-        .repeats_max(&waiting);
-    assert_eq!((skipping.after_stop, skipping.after_kill), (0, 3));
-    let shared = rows(&[(7, 200, 130), (7, 200, 150), (7, 200, 150), (8, 300, 250)]);
-    let skipping = plan(&slot, &offset(100, 150, "INSERT"), Variant::Skip)
-        .unwrap()
-        .repeats_max(&shared);
-    assert_eq!((skipping.after_stop, skipping.after_kill), (2, 3));
-    let ended = plan(&slot, &offset(100, 100, "COMMIT"), Variant::Skip)
-        .unwrap()
-        .repeats_max(&waiting);
-    assert_eq!((ended.after_stop, ended.after_kill), (0, 5));
+    ];
+    let row = offset(100, 150, "INSERT");
+    assert_eq!(repeats(&row, AtLeastOnce, &waiting), (3, 5));
+    assert_eq!(repeats(&row, Skip, &waiting), (0, 3));
+    let mut unnamed = row.clone();
+    unnamed.transaction = None;
+    assert_eq!(repeats(&unnamed, AtLeastOnce, &waiting), (3, 5));
+    let shared = [(7, 200, 130), (7, 200, 150), (7, 200, 150), (8, 300, 250)];
+    assert_eq!(repeats(&row, Skip, &shared), (2, 3));
+    let mut counted = row.clone();
+    counted.events_processed = Some(1);
+    assert_eq!(repeats(&counted, Skip, &shared), (1, 2));
+    assert_eq!(repeats(&offset(100, 100, "COMMIT"), Skip, &waiting), (0, 5));
+}
+
+#[test]
+fn a_transaction_that_began_before_the_last_commit_and_ended_after_it_is_open() {
+    // Its first row lies before the end of another one, which was published before it.
+    let row = offset(150, 110, "INSERT");
+    given("early row", 150, row.clone()).gives(Variant::AtLeastOnce, 150, None, 1);
+    given("early row", 150, row.clone()).gives(
+        Variant::Skip,
+        150,
+        skip(110, AtPosition::SkipIfAlone),
+        1,
+    );
+    let waiting = [(7, 200, 110), (7, 200, 170), (8, 300, 250)];
+    assert_eq!(repeats(&row, Variant::AtLeastOnce, &waiting), (2, 3));
+    assert_eq!(repeats(&row, Variant::Skip, &waiting), (0, 2));
+}
+
+#[test]
+fn of_a_topic_of_several_connectors_the_last_offset_of_this_one_counts() {
+    let mut log = OffsetLog::new("kafka", "tutorial");
+    let mut push = |key: &str, value: Option<&str>| {
+        log.push(key.as_bytes(), value.map(str::as_bytes)).unwrap();
+    };
+    let ours = r#"["kafka",{"server":"tutorial"}]"#;
+    push(ours, Some(r#"{"lsn":1}"#));
+    push(r#"["other",{"server":"tutorial"}]"#, Some(r#"{"lsn":9}"#));
+    push(r#"["kafka",{"server":"x"}]"#, Some(r#"{"lsn":8}"#));
+    push(ours, Some(r#"{"lsn":2}"#));
+    assert_eq!(log.clone().finish().unwrap().lsn, Some(Lsn::new(2)));
+    log.push(ours.as_bytes(), None).unwrap();
+    assert_eq!(log.finish().unwrap_err(), OffsetError::Deleted);
+
+    let mut log = OffsetLog::new("kafka", "tutorial");
+    log.push(br#"["kafka",{"server":"x"}]"#, Some(b"{}"))
+        .unwrap();
+    let text = log.clone().finish().unwrap_err().to_string();
+    assert!(text.contains("kafka") && text.contains("x"), "{text}");
+    assert!(log.push(b"42", Some(b"{}")).is_err(), "not an offset's key");
 }
