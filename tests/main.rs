@@ -49,5 +49,9 @@ mod session;
 mod connect;
 // More of them: raw bytes, envelopes with schemas, old names; and topics that are created as they say.
 mod connect_more;
+// Going on from Debezium on its own slot.
+mod takeover;
+// Comparing the topics of a shadow run.
+mod diff;
 // The pages for people and machines that watch.
 mod http;

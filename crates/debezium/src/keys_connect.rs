@@ -38,7 +38,7 @@ pub(crate) const FRAMEWORK: &[Key] = &[
         ("connector", R, "the Debezium connector defines no boundaries and Connect refuses this; remove it"),
     ])).default(&[always("poll")]),
     key("transaction.boundary.interval.ms", Int(0), Ignored("is about Kafka transactions, which are not used")),
-    key("offsets.storage.topic", Text, Ignored(OWN_TOPICS)),
+    key("offsets.storage.topic", Text, Mapped("`takeover` reads the stored offset there; nothing is written to it")),
     key("tasks.max.enforce", Bool, Ignored("there is one task, there and here")),
     key("connector.plugin.version", Text, Ignored("give the version that ran with --debezium-version")),
     key("key.converter.plugin.version", Text, Ignored("converters are part of the program")),
@@ -80,8 +80,8 @@ pub(crate) const WORKER: &[Key] = &[
     key("group.id", Text, Ignored(OWN_CLUSTER)),
     key("client.id", Text, Ignored("the client's name is set with [kafka] client_id")),
     key("offset.storage.topic", Text, Mapped("`takeover` reads the stored offset there; nothing is written to it")),
-    key("offset.storage.file.filename", Text, Ignored("the slot is the only store of the position; for \
-        `takeover`, give the offset as JSON")),
+    key("offset.storage.file.filename", Text, Ignored("the slot is the only store of the position; \
+        `takeover` reads the stored offset from that file if it is given with --offsets")),
     key("offset.storage.partitions", Int(-1), Ignored(OWN_TOPICS)),
     key("offset.storage.replication.factor", Int(-1), Ignored(OWN_TOPICS)),
     key("offset.flush.interval.ms", Int(0), Ignored("the position is confirmed as soon as Kafka has acknowledged \

@@ -18,6 +18,8 @@ pub struct NativeConfig {
     pub kafka: Kafka,
     /// `[connect]`: what becomes of a row.
     pub connect: ConnectConfig,
+    /// The topic with the offsets that Connect stored, if the worker's file or the connector's names it.
+    pub offsets_topic: Option<String>,
 }
 
 /// `[source]`: the server and what to read from it.

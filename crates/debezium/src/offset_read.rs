@@ -68,6 +68,7 @@ pub struct OffsetLog {
     name: String,
     prefix: String,
     last: Option<Value>,
+    matches: u64,
     /// Whose offsets were found instead.
     others: Vec<String>,
 }
@@ -80,6 +81,7 @@ impl OffsetLog {
             name: name.to_owned(),
             prefix: prefix.to_owned(),
             last: None,
+            matches: 0,
             others: Vec::new(),
         }
     }
@@ -97,6 +99,12 @@ impl OffsetLog {
         }
         self.take(entry);
         Ok(())
+    }
+
+    /// How many records were this connector's.
+    #[must_use]
+    pub fn matches(&self) -> u64 {
+        self.matches
     }
 
     /// The last offset of this connector.
@@ -122,6 +130,7 @@ impl OffsetLog {
     fn take(&mut self, entry: Entry) {
         if entry.is_of(&self.name, &self.prefix) {
             self.last = Some(entry.offset);
+            self.matches += 1;
             return;
         }
         let other = entry.shown();

@@ -24,6 +24,7 @@ pub struct Waiting {
     position: Lsn,
     rows: u64,
     open: OpenRows,
+    past_open: bool,
 }
 
 /// Rows of the open transaction.
@@ -53,6 +54,7 @@ impl Waiting {
             position: plan.open.map_or(Lsn::ZERO, |open| open.done),
             rows: 0,
             open: OpenRows::default(),
+            past_open: plan.open.is_none(),
         }
     }
 
@@ -63,6 +65,7 @@ impl Waiting {
         }
         self.rows += 1;
         if *self.transaction.get_or_insert(row.transaction) != row.transaction {
+            self.past_open = true;
             return;
         }
         let open = &mut self.open;
@@ -71,6 +74,12 @@ impl Waiting {
             std::cmp::Ordering::Equal => open.at += 1,
             std::cmp::Ordering::Greater => open.after += 1,
         }
+    }
+
+    /// Whether the open transaction is behind, if there is one: it is the first that has rows.
+    #[must_use]
+    pub fn is_past_open(&self) -> bool {
+        self.past_open
     }
 
     /// All rows.

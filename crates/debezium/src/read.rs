@@ -16,7 +16,7 @@ use crate::map_source::source;
 use crate::native::NativeConfig;
 use crate::properties;
 use crate::providers::{Lookup, Providers};
-use crate::reader::Reader;
+use crate::reader::{File, Reader};
 
 /// What is to be read. Has no `Debug`: the texts hold secrets.
 #[derive(Clone, Copy)]
@@ -155,6 +155,15 @@ fn worker(input: &Input<'_>, document: &mut Document) -> Result<Option<Vec<Entry
     })
 }
 
+/// The connector's own topic, which exactly-once connectors may have, before the worker's.
+fn offsets_topic(reader: &Reader) -> Option<String> {
+    let own = reader.filled("offsets.storage.topic");
+    let worker = || reader.value(File::Worker, "offset.storage.topic");
+    own.or_else(|| worker().map(|value| value.text.trim()))
+        .filter(|topic| !topic.is_empty())
+        .map(str::to_owned)
+}
+
 fn native(reader: &mut Reader, document: &Document, brokers: Option<&str>) -> NativeConfig {
     let name = reader
         .get("name")
@@ -164,6 +173,7 @@ fn native(reader: &mut Reader, document: &Document, brokers: Option<&str>) -> Na
         name: name.unwrap_or_default(),
         source: source(reader),
         connect: connect(reader),
+        offsets_topic: offsets_topic(reader),
         kafka: kafka(reader, brokers),
     };
     lint(reader, &mut native);

@@ -295,10 +295,7 @@ fn a_plan_never_starts_before_the_slot_nor_after_what_is_published() {
                     continue;
                 };
                 assert!(plan.start >= slot.confirmed && plan.start == Lsn::new(commit));
-                assert!(
-                    plan.skip
-                        .is_none_or(|rule| rule.position == Lsn::new(lsn))
-                );
+                assert!(plan.skip.is_none_or(|rule| rule.position == Lsn::new(lsn)));
             }
         }
     }

@@ -226,7 +226,7 @@ Exit status:
   2  configuration or command line wrong
   3  precondition not met, or an error that does not heal by itself
   4  drain limit reached: events not acknowledged in time are sent again at the next start
-  5  reconcile: rows are left that are missing in their topics, or may be
+  5  reconcile: rows are left that are missing in their topics, or may be; debezium diff: something differs
 
 Messages carry stable codes (PH0123); docs/errors.md explains each.";
 
@@ -256,6 +256,8 @@ mod tests {
             &["debezium", "check", "--help"],
             &["debezium", "convert", "--help"],
             &["reconcile", "--help"],
+            &["debezium", "takeover", "--help"],
+            &["debezium", "diff", "--help"],
             &["run", "-h"],
         ] {
             let help = parse(arguments)

@@ -7,7 +7,7 @@ macro_rules! codes {
         /// What went wrong, as a number that stays the same over releases. Displays as `PH0301`.
         ///
         /// The hundreds are the group: 01 configuration, 02 connection and authentication, 03 preconditions, 04 stream,
-        /// 05 routing, 06 Kafka, 07 the process itself.
+        /// 05 routing, 06 Kafka, 07 the process itself, 08 coming from Debezium.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Code {
@@ -357,6 +357,31 @@ codes! {
     SecondSignal = 707, "stopped at once by a second signal",
         "The process was told to stop twice and did not drain. What was not acknowledged is sent again at the next start.",
         "Nothing is lost.";
+
+    OffsetUnreadable = 801, "stored offset cannot be read",
+        "What was given with `--offsets` has none of the forms in which Connect or Debezium Server keep offsets, or cannot be opened.",
+        "Give Connect's answer to `GET /connectors/NAME/offsets`, the offsets topic, or the file of a standalone worker.";
+    OffsetMissing = 802, "stored offset missing",
+        "The offsets that were found are other connectors', or this connector's was deleted.",
+        "Check the connector's name and `topic.prefix`. Without an offset it is not known what has been published.";
+    TopicUnreadable = 803, "topic cannot be read",
+        "The topic does not exist, the brokers do not answer, or this client may not read it.",
+        "Check the name, the brokers and the rights.";
+    TakeoverRefused = 804, "takeover refused",
+        "Slot and stored offset do not fit together, so that events may be missing or it cannot be told what has been published.",
+        "Follow the message. Nothing was changed.";
+    TakeoverConnectorRuns = 805, "connector still reads the slot",
+        "Another process, most likely Connect, reads the slot, so that its offset is not its last one.",
+        "Stop the connector (`PUT /connectors/NAME/stop`) and try again.";
+    TakeoverState = 806, "takeover needs a state directory",
+        "What was decided has to be kept for `run`, and there is no folder for it.",
+        "Give `--set state.directory=FOLDER` to `takeover` and to `run`.";
+    TakeoverFile = 807, "take-over file unusable",
+        "The state directory has a decision of `posthaste debezium takeover` that is damaged, or about another server, slot or publication.",
+        "Run `takeover` again; or remove the file: then more may be sent again.";
+    DiffTopics = 808, "topics cannot be compared",
+        "A topic to compare does not exist, or no topic has the prefix.",
+        "Correct the names given to `posthaste debezium diff`.";
 }
 
 #[cfg(test)]
@@ -376,6 +401,7 @@ mod tests {
             "Routing",
             "Kafka",
             "The process",
+            "Coming from Debezium",
         ];
         let mut text = String::new();
         let mut group = usize::MAX;

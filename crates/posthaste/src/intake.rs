@@ -3,9 +3,10 @@
 //! Pure: it decides nothing about connections, and is told the time. What it cannot turn into a record is an error that
 //! names table, event and position, and nothing after that row is taken, unless it was told to pass such rows over.
 
+use debezium::offset::{SkipRule, Skipper};
 use pgoutput::{
-    DecodeError, Envelope, Lsn, Message, Operation, Relation, Step, Transactions, decode,
-    peek_relation_id,
+    DecodeError, Envelope, Lsn, Message, Operation, Relation, Step, TransactionId, Transactions,
+    decode, peek_relation_id,
 };
 use router::RouteError;
 use router::connect::{LogicalMessage, Routed};
@@ -25,6 +26,38 @@ pub struct Intake {
     newest: Lsn,
     /// Where the record stands, outside any transaction, that no commit or keepalive has followed yet.
     dangling: Option<Lsn>,
+    /// What Debezium has sent of the stream, while that may still come.
+    taken_over: Option<TakenOver>,
+}
+
+/// Rows that were published before this stream began, by the Debezium that read the slot.
+#[derive(Debug, Clone)]
+pub struct TakenOver {
+    skipper: Skipper,
+    until: Lsn,
+}
+
+impl TakenOver {
+    /// The rows of a rule, whose transaction commits before `until`.
+    #[must_use]
+    pub fn new(rule: SkipRule, until: Lsn) -> Self {
+        Self {
+            skipper: Skipper::new(rule),
+            until,
+        }
+    }
+
+    /// Whether a row or a message was published; then it counts as ignored.
+    fn is_done(&mut self, transaction: TransactionId, lsn: Lsn, ignored: &mut Ignored) -> bool {
+        let done = self.skipper.is_done(transaction.xid, lsn);
+        ignored.taken_over += u64::from(done);
+        done
+    }
+
+    /// Whether no row can come any more that the rule is about, now that this transaction begins.
+    fn is_over(&self, begun: TransactionId) -> bool {
+        self.skipper.is_over() || begun.final_lsn >= self.until
+    }
 }
 
 /// What is done where the native pipeline always stops, or always goes on.
@@ -70,6 +103,8 @@ pub struct Ignored {
     pub filtered: u64,
     /// Rows and messages that could not be routed and were passed over.
     pub skipped: u64,
+    /// Rows and messages that Debezium had published before it was taken over from.
+    pub taken_over: u64,
 }
 
 /// Why a frame could not be taken.
@@ -120,7 +155,13 @@ impl Intake {
             skipped: None,
             newest: Lsn::ZERO,
             dangling: None,
+            taken_over: None,
         }
+    }
+
+    /// Leaves out what Debezium has published.
+    pub fn take_over(&mut self, taken_over: Option<TakenOver>) {
+        self.taken_over = taken_over;
     }
 
     /// Takes one `CopyData` body, appending what it yields to the batch. `now_ms` is the wall clock.
@@ -235,24 +276,21 @@ impl Intake {
         batch: &mut Batch,
     ) -> Result<(), IntakeError> {
         let message = decode(message)?;
-        if let Message::Type {
-            oid,
-            namespace,
-            name,
-        } = &message
-        {
-            // The server names a domain's base type here, before the first row that uses it.
-            self.routing.handle_type(*oid, namespace, name);
-        }
+        self.note_type(&message);
         self.judge_update(start_lsn, &message)?;
         match self.transactions.handle(start_lsn, message)? {
             Step::Begin(transaction) => {
                 self.newest = transaction.final_lsn;
+                self.taken_over
+                    .take_if(|taken_over| taken_over.is_over(transaction));
                 batch.entries.push(Entry::Begin(transaction));
             }
             Step::Commit { end_lsn, .. } => {
                 batch.entries.push(Entry::Commit { end_lsn });
                 self.dangling = None;
+                if let Some(taken_over) = &mut self.taken_over {
+                    taken_over.skipper.handle_commit();
+                }
             }
             Step::Relation(relation) => self.routing.handle_relation(relation),
             Step::Insert(row) => {
@@ -260,6 +298,12 @@ impl Intake {
                 let entry = Entry::Record {
                     inserts: row.insert_index + 1,
                 };
+                if let Some(taken_over) = &mut self.taken_over
+                    && self.routing.is_outbox(row.relation.id)
+                    && taken_over.is_done(row.transaction, lsn, &mut self.ignored)
+                {
+                    return Ok(());
+                }
                 let routed = self.routing.route(&row, now_ms, &mut batch.records);
                 if self.settle(routed, lsn, entry, batch)? == Some(Routed::NotOutbox) {
                     self.ignored.inserts += 1;
@@ -273,6 +317,12 @@ impl Intake {
                 prefix,
                 content,
             } => {
+                if let Some(taken_over) = &mut self.taken_over
+                    && let Some(transaction) = transaction
+                    && taken_over.is_done(transaction, lsn, &mut self.ignored)
+                {
+                    return Ok(());
+                }
                 let message = LogicalMessage {
                     transaction,
                     insert_index,
@@ -289,15 +339,39 @@ impl Intake {
                 let routed = self
                     .routing
                     .route_message(message, now_ms, &mut batch.records);
-                match self.settle(routed, lsn, entry, batch)? {
-                    Some(Routed::NotOutbox) => self.ignored.messages += 1,
-                    Some(Routed::Record) if transaction.is_none() => {
-                        self.newest = self.newest.max(lsn);
-                        self.dangling = Some(lsn);
-                    }
-                    _ => {}
-                }
+                self.settle_message(routed, lsn, entry, batch)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The server names a domain's base type before the first row that uses it.
+    fn note_type(&mut self, message: &Message<'_>) {
+        if let Message::Type {
+            oid,
+            namespace,
+            name,
+        } = message
+        {
+            self.routing.handle_type(*oid, namespace, name);
+        }
+    }
+
+    fn settle_message(
+        &mut self,
+        routed: Result<Routed, RouteError>,
+        lsn: Lsn,
+        entry: Entry,
+        batch: &mut Batch,
+    ) -> Result<(), IntakeError> {
+        let is_alone = matches!(entry, Entry::Message { .. });
+        match self.settle(routed, lsn, entry, batch)? {
+            Some(Routed::NotOutbox) => self.ignored.messages += 1,
+            Some(Routed::Record) if is_alone => {
+                self.newest = self.newest.max(lsn);
+                self.dangling = Some(lsn);
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! What Intake makes of frames: records inside and outside of transactions, and what is passed over.
 
+use debezium::offset::{AtPosition, SkipRule};
 use pgoutput::Lsn;
 use router::connect::{ConnectConfig, ConnectRouter, MessageConfig, Transform, TransformConfig};
 use router::{Router, RouterConfig};
 use sink::{Batch, Entry};
 
-use super::{Intake, IntakeError, Tolerance};
+use super::{Intake, IntakeError, TakenOver, Tolerance};
 
 const NOW_MS: i64 = 1_700_000_000_123;
 
@@ -230,4 +231,48 @@ fn an_update_of_the_outbox_is_ignored_or_stops() {
         panic!("{error:?}");
     };
     assert_eq!(table, "public.outbox");
+}
+
+/// Everything of transaction 0 up to position 90, of what was committed before 200.
+fn taken_over() -> Intake {
+    let rule = SkipRule {
+        transaction: 0,
+        position: Lsn::new(90),
+        at: AtPosition::SkipFirst(1),
+    };
+    let mut intake = messages(Tolerance::default());
+    intake.take_over(Some(TakenOver::new(rule, Lsn::new(200))));
+    intake
+}
+
+#[test]
+fn what_debezium_published_is_left_out_and_its_transaction_still_moves_the_position() {
+    let mut intake = taken_over();
+    let message = |lsn| logical(true, lsn, "outbox", CONTENT);
+    let frames = [
+        begin(100),
+        message(80),
+        message(90),
+        message(90),
+        message(95),
+        commit(100, 108),
+    ];
+    let expected = ["begin", "record", "record", "commit"];
+    check_taken(&mut intake, &frames, &expected);
+    assert_eq!(intake.take_ignored().taken_over, 2);
+    // The number may come again in another turn of the counter.
+    let frames = [begin(150), message(85), commit(150, 158)];
+    check_taken(&mut intake, &frames, &["begin", "record", "commit"]);
+}
+
+#[test]
+fn what_began_after_the_takeover_is_never_left_out() {
+    let mut intake = taken_over();
+    let frames = [
+        begin(200),
+        logical(true, 80, "outbox", CONTENT),
+        commit(200, 208),
+    ];
+    check_taken(&mut intake, &frames, &["begin", "record", "commit"]);
+    assert_eq!(intake.take_ignored().taken_over, 0);
 }

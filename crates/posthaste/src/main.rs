@@ -42,14 +42,17 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
             let out = &mut std::io::stdout();
             ExitCode::from(runtime.block_on(commands::reconcile::run(arguments, out))?)
         }
-        Command::Debezium { command } => debezium(command)?,
+        Command::Debezium { command } => debezium(command, &runtime)?,
     };
     // A probe of an unreachable broker may still be waiting; nobody needs its answer.
     runtime.shutdown_background();
     Ok(code)
 }
 
-fn debezium(command: &DebeziumCommand) -> anyhow::Result<ExitCode> {
+fn debezium(
+    command: &DebeziumCommand,
+    runtime: &tokio::runtime::Runtime,
+) -> anyhow::Result<ExitCode> {
     let out = &mut std::io::stdout();
     Ok(match command {
         DebeziumCommand::Check(arguments) => {
@@ -59,6 +62,11 @@ fn debezium(command: &DebeziumCommand) -> anyhow::Result<ExitCode> {
             commands::debezium::convert(arguments, out)?;
             ExitCode::SUCCESS
         }
+        DebeziumCommand::Takeover(arguments) => {
+            runtime.block_on(commands::takeover::run(arguments, out))?;
+            ExitCode::SUCCESS
+        }
+        DebeziumCommand::Diff(arguments) => ExitCode::from(commands::diff::run(arguments, out)?),
     })
 }
 

@@ -11,6 +11,8 @@ use tracing::{info, warn};
 use crate::clock::Now;
 use crate::codes::{Code, Problem};
 use crate::config::Config;
+use crate::handover::{Handover, HandoverFile, Standing};
+use crate::intake::TakenOver;
 use crate::preconditions::Checked;
 use crate::state::{Identity, Loaded, StateFile, Stored, start_position};
 
@@ -19,6 +21,8 @@ use crate::state::{Identity, Loaded, StateFile, Stored, start_position};
 pub struct Memory {
     file: Option<StateFile>,
     stored: Option<Stored>,
+    /// What a takeover from Debezium decided, until it is used up.
+    handover: Option<(HandoverFile, Handover)>,
     /// The server of this process's last connection; unlike a stored one it must never change.
     seen: Option<Identity>,
     confirmed: Lsn,
@@ -45,6 +49,7 @@ impl Memory {
         let mut memory = Self {
             file: None,
             stored: None,
+            handover: None,
             seen: None,
             confirmed: Lsn::ZERO,
             saved: Lsn::ZERO,
@@ -64,6 +69,19 @@ impl Memory {
         Ok(memory)
     }
 
+    /// Reads what a takeover decided for this slot, if there is a state directory.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be understood.
+    pub fn open_handover(&mut self, config: &Config, slot: &str) -> Result<(), Problem> {
+        if let Some(directory) = &config.state.directory {
+            let file = HandoverFile::new(directory, slot);
+            self.handover = file.load()?.map(|handover| (file, handover));
+        }
+        Ok(())
+    }
+
     /// The position stored for a slot, for the check that a lost slot is not silently made anew.
     #[must_use]
     pub fn previous(&self) -> Option<Stored> {
@@ -75,8 +93,13 @@ impl Memory {
     /// # Errors
     ///
     /// Another server answers than before, or the server has lost what it had told us.
-    pub fn start_position(&mut self, checked: &Checked) -> Result<StartAt, Problem> {
+    pub fn start_position(
+        &mut self,
+        checked: &Checked,
+        publication: &str,
+    ) -> Result<StartAt, Problem> {
         self.refuse_another_system(&checked.identity)?;
+        self.judge_handover(&checked.identity, publication)?;
         let start = start_position(
             checked.slot_confirmed,
             self.stored.as_ref(),
@@ -90,10 +113,11 @@ impl Memory {
                 start.position
             );
         }
+        let position = self.handover_start(start.position, checked.server_wal_position)?;
         self.seen = Some(checked.identity.clone());
-        self.remember(start.position);
+        self.remember(position);
         Ok(StartAt {
-            position: start.position,
+            position,
             new_history,
         })
     }
@@ -102,7 +126,15 @@ impl Memory {
     pub fn confirm(&mut self, confirmed: Confirmed) {
         if confirmed.as_lsn() > self.confirmed {
             self.remember(confirmed.as_lsn());
+            self.retire_handover();
         }
+    }
+
+    /// The rows that Debezium has sent and the slot sends again.
+    #[must_use]
+    pub fn taken_over(&self) -> Option<TakenOver> {
+        let (_, handover) = self.handover.as_ref()?;
+        Some(TakenOver::new(handover.skip?, handover.until))
     }
 
     /// The highest position confirmed in this history of the server.
@@ -140,6 +172,70 @@ impl Memory {
                     .caused_by(error);
                 warn!("{problem}");
             }
+        }
+    }
+
+    fn judge_handover(&mut self, found: &Identity, publication: &str) -> Result<(), Problem> {
+        let Some((file, handover)) = &self.handover else {
+            return Ok(());
+        };
+        if file.judge(handover, found, publication)? == Standing::OtherTimeline {
+            warn!(
+                "the takeover from Debezium was decided on timeline {}, and this is {}: the stream starts at the slot's own \
+                 position, and events that Debezium sent since may be sent again",
+                handover.identity.timeline, found.timeline
+            );
+            self.drop_handover();
+        }
+        Ok(())
+    }
+
+    /// The later of the two, so that a takeover never moves a position back.
+    fn handover_start(&mut self, position: Lsn, server_wal_position: Lsn) -> Result<Lsn, Problem> {
+        let Some((file, handover)) = &self.handover else {
+            return Ok(position);
+        };
+        if handover.until > server_wal_position {
+            return Err(file.unusable(format!(
+                "positions up to {}, and the server's WAL ends at {server_wal_position}: it was restored from an older state",
+                handover.until
+            )));
+        }
+        let start = position.max(handover.start);
+        info!(
+            "taking over from Debezium at {start} ({}); {}",
+            handover.remark,
+            handover
+                .skip
+                .map_or_else(|| "no row is skipped".to_owned(), |rule| rule.to_string())
+        );
+        if position >= handover.until {
+            self.drop_handover();
+        }
+        Ok(start)
+    }
+
+    /// Everything that Debezium can have sent is confirmed. The position is saved first, so that a server that forgets it is
+    /// told it again.
+    fn retire_handover(&mut self) {
+        let spent = |(_, handover): &(_, Handover)| self.confirmed >= handover.until;
+        if self.handover.as_ref().is_some_and(spent) {
+            self.save();
+            self.drop_handover();
+        }
+    }
+
+    fn drop_handover(&mut self) {
+        let Some((file, _)) = self.handover.take() else {
+            return;
+        };
+        match file.remove() {
+            Ok(()) => info!(
+                "the takeover from Debezium is done; {} is removed",
+                file.path().display()
+            ),
+            // It says itself until when it counts, so that it harms nobody.
+            Err(error) => warn!("cannot remove {}: {error}", file.path().display()),
         }
     }
 
@@ -225,13 +321,13 @@ mod tests {
         let config = config(Some(folder.path()));
         let mut memory = Memory::open(&config, "default").expect("usable");
         memory
-            .start_position(&checked(100, 1, "7"))
+            .start_position(&checked(100, 1, "7"), "pub")
             .expect("a start");
         memory.confirm(confirmed(500));
         memory.save();
         let mut again = Memory::open(&config, "default").expect("usable");
         let start = again
-            .start_position(&checked(100, 1, "7"))
+            .start_position(&checked(100, 1, "7"), "pub")
             .expect("a start");
         assert_eq!(
             start,
@@ -246,11 +342,11 @@ mod tests {
     fn another_timeline_starts_from_the_slot_and_forgets_what_was_confirmed() {
         let mut memory = Memory::open(&config(None), "default").expect("usable");
         memory
-            .start_position(&checked(100, 1, "7"))
+            .start_position(&checked(100, 1, "7"), "pub")
             .expect("a start");
         memory.confirm(confirmed(500));
         let start = memory
-            .start_position(&checked(300, 2, "7"))
+            .start_position(&checked(300, 2, "7"), "pub")
             .expect("a start");
         assert_eq!(
             start,
@@ -266,12 +362,96 @@ mod tests {
     fn another_system_in_the_same_process_is_refused() {
         let mut memory = Memory::open(&config(None), "default").expect("usable");
         memory
-            .start_position(&checked(100, 1, "7"))
+            .start_position(&checked(100, 1, "7"), "pub")
             .expect("a start");
         let problem = memory
-            .start_position(&checked(100, 1, "8"))
+            .start_position(&checked(100, 1, "8"), "pub")
             .expect_err("refused");
         assert_eq!(problem.code, Code::SystemChanged);
+    }
+
+    /// A decision in the state directory, and a memory that has read it.
+    fn taken_over(folder: &tempfile::TempDir, timeline: u32) -> (HandoverFile, Memory) {
+        let config = config(Some(folder.path()));
+        let file = HandoverFile::new(folder.path(), "outbox");
+        let identity = checked(0, timeline, "7").identity;
+        file.save(&crate::handover::tests::handover(identity))
+            .expect("saved");
+        let mut memory = Memory::open(&config, "default").expect("usable");
+        memory.open_handover(&config, "outbox").expect("usable");
+        (file, memory)
+    }
+
+    #[test]
+    fn a_takeover_says_where_to_start_until_everything_before_it_is_confirmed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for crash in [false, true] {
+            let (file, mut memory) = taken_over(&folder, 1);
+            let start = memory.start_position(&checked(90, 1, "7"), "pub");
+            assert_eq!(start.expect("a start").position, Lsn::new(100));
+            assert!(memory.taken_over().is_some());
+            // Inside, whatever happens: the next start decides the same.
+            memory.confirm(confirmed(299));
+            assert!(memory.taken_over().is_some());
+            if crash {
+                let (_, again) = taken_over(&folder, 1);
+                memory = again;
+                let start = memory.start_position(&checked(90, 1, "7"), "pub");
+                assert_eq!(start.expect("a start").position, Lsn::new(100));
+            }
+            memory.confirm(confirmed(300));
+            assert!(memory.taken_over().is_none());
+            assert_eq!(file.load().expect("no file"), None, "used once");
+            let stored = StateFile::open(folder.path(), "default")
+                .expect("usable")
+                .load();
+            assert!(
+                matches!(stored, Loaded::Stored(stored) if stored.confirmed_lsn == Lsn::new(300))
+            );
+            std::fs::remove_file(folder.path().join("default.json")).expect("removed");
+        }
+    }
+
+    #[test]
+    fn a_takeover_never_moves_a_position_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, mut memory) = taken_over(&folder, 1);
+        let start = memory.start_position(&checked(200, 1, "7"), "pub");
+        assert_eq!(start.expect("a start").position, Lsn::new(200));
+        assert!(memory.taken_over().is_some());
+        let (_, mut memory) = taken_over(&folder, 1);
+        let start = memory.start_position(&checked(400, 1, "7"), "pub");
+        assert_eq!(start.expect("a start").position, Lsn::new(400));
+        assert!(memory.taken_over().is_none());
+        assert_eq!(file.load().expect("no file"), None);
+    }
+
+    #[test]
+    fn a_takeover_on_another_timeline_skips_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, mut memory) = taken_over(&folder, 1);
+        let start = memory.start_position(&checked(90, 2, "7"), "pub");
+        assert_eq!(start.expect("a start").position, Lsn::new(90));
+        assert!(memory.taken_over().is_none());
+        assert_eq!(file.load().expect("no file"), None);
+    }
+
+    #[test]
+    fn a_takeover_of_something_else_or_of_lost_positions_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_, mut memory) = taken_over(&folder, 1);
+        let mut restored = checked(90, 1, "7");
+        restored.server_wal_position = Lsn::new(250);
+        for (checked, publication) in [
+            (checked(90, 1, "8"), "pub"),
+            (checked(90, 1, "7"), "other"),
+            (restored, "pub"),
+        ] {
+            let problem = memory
+                .start_position(&checked, publication)
+                .expect_err("refused");
+            assert_eq!(problem.code, Code::TakeoverFile);
+        }
     }
 
     #[test]
@@ -279,7 +459,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut memory = Memory::open(&config(Some(folder.path())), "default").expect("usable");
         memory
-            .start_position(&checked(100, 1, "7"))
+            .start_position(&checked(100, 1, "7"), "pub")
             .expect("a start");
         let now = Now::read();
         memory.confirm(confirmed(200));

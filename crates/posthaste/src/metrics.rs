@@ -180,6 +180,7 @@ impl PipelineMetrics {
             ignored.messages,
             ignored.filtered,
             ignored.skipped,
+            ignored.taken_over,
         ];
         for (counter, count) in self.0.rows_ignored.iter().zip(counts) {
             counter.fetch_add(count, Ordering::Relaxed);
@@ -245,8 +246,15 @@ fn add<const N: usize>(
 pub(crate) const TARGETS: [Target; 2] = [Target::Postgres, Target::Kafka];
 
 /// In the order of the fields of [`Ignored`]; an insert is one into a table that is no outbox.
-pub(crate) const OPERATIONS: [&str; 7] = [
-    "insert", "update", "delete", "truncate", "message", "filtered", "skipped",
+pub(crate) const OPERATIONS: [&str; 8] = [
+    "insert",
+    "update",
+    "delete",
+    "truncate",
+    "message",
+    "filtered",
+    "skipped",
+    "taken_over",
 ];
 
 /// From 1 ms to a minute.

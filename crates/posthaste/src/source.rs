@@ -55,6 +55,12 @@ impl Opened {
         Ok(Self { client, checked })
     }
 
+    /// A replication connection on which everything was checked.
+    #[must_use]
+    pub fn new(client: ReplicationClient, checked: Checked) -> Self {
+        Self { client, checked }
+    }
+
     /// What the checks found.
     #[must_use]
     pub fn checked(&self) -> &Checked {

@@ -66,7 +66,8 @@ impl Supervisor {
         shutdown: Shutdown,
         fail_fast: bool,
     ) -> Result<Self, Problem> {
-        let memory = Memory::open(config, &pipeline.name)?;
+        let mut memory = Memory::open(config, &pipeline.name)?;
+        memory.open_handover(config, &pipeline.source.slot)?;
         let wanted = settings::wanted(pipeline)?;
         let seed = Now::read().wall.unix_micros().unsigned_abs();
         let retry = &pipeline.retry;
@@ -145,9 +146,11 @@ impl Supervisor {
         let routing = self.routing(&mut source)?;
         self.resumed(start.as_lsn());
         let began = Instant::now();
+        let mut intake = Intake::new(routing, settings::tolerance(&self.settings));
+        intake.take_over(self.memory.taken_over());
         let pipeline = Pipeline::new(
             source,
-            Intake::new(routing, settings::tolerance(&self.settings)),
+            intake,
             start,
             publishing,
             &mut self.memory,
@@ -179,7 +182,10 @@ impl Supervisor {
         opened: &Opened,
     ) -> Result<Confirmed, RunError> {
         self.memory.confirm(publishing.restart(Lsn::ZERO).await?);
-        let start = self.memory.start_position(opened.checked())?;
+        let start = {
+            let publication = &self.wanted.publication;
+            self.memory.start_position(opened.checked(), publication)?
+        };
         if start.new_history {
             *publishing = self.start_publishing()?;
         }

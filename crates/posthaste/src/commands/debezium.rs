@@ -96,7 +96,7 @@ fn first_start(native: &NativeConfig) -> String {
 }
 
 /// Appends one line, whatever the text holds.
-fn line(out: &mut String, text: &str) {
+pub(crate) fn line(out: &mut String, text: &str) {
     for character in text.chars() {
         if character.is_control() {
             out.extend(character.escape_default());
@@ -107,7 +107,7 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-fn write(text: &str, out: &mut dyn Write) -> Result<(), Problem> {
+pub(crate) fn write(text: &str, out: &mut dyn Write) -> Result<(), Problem> {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| {
         Problem::new(Code::Unexpected, "standard output")

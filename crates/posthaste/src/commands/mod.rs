@@ -3,5 +3,7 @@
 pub mod check;
 pub mod config;
 pub mod debezium;
+pub mod diff;
 pub mod reconcile;
 pub mod run;
+pub mod takeover;
