@@ -93,9 +93,12 @@ fn literal(expression: &str) -> Option<&str> {
     }
 }
 
+/// The connector reads expressions with `public` on its search path, so that the schema does not stand in them. Here it
+/// does, as nothing is on ours.
 fn enum_literal<'e>(type_name: &str, expression: &'e str) -> Option<&'e str> {
-    expression
-        .strip_suffix(type_name)?
+    let cast = expression.strip_suffix(type_name)?;
+    cast.strip_suffix("public.")
+        .unwrap_or(cast)
         .strip_suffix("::")?
         .strip_prefix('\'')?
         .strip_suffix('\'')
@@ -136,6 +139,13 @@ mod tests {
             "'1970-01-02 00:00:00'::timestamp without time zone",
             Some(Value::Integer(86_400_000_000)),
         );
+    }
+
+    #[test]
+    fn an_enums_label_is_taken_with_and_without_the_schema_public() {
+        assert_eq!(enum_literal("mood", "'ok'::mood"), Some("ok"));
+        assert_eq!(enum_literal("mood", "'ok'::public.mood"), Some("ok"));
+        assert_eq!(enum_literal("mood", "'ok'::other.mood"), None);
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn read_numeric(
     };
     Ok(match (mode, scale) {
         (DecimalMode::Double, _) => Value::Double(text.parse().unwrap_or(f64::NAN)),
-        (DecimalMode::String, _) => Value::Text(Cow::Owned(number.to_string())),
+        (DecimalMode::String, _) => Value::Text(Cow::Owned(number.plain())),
         (DecimalMode::Precise, NumericScale::Fixed(_)) => Value::Decimal(number),
         (DecimalMode::Precise, NumericScale::Variable) => {
             let number = number.stripped();
