@@ -23,6 +23,7 @@ pub struct Intake {
     tolerance: Tolerance,
     ignored: Ignored,
     skipped: Option<IntakeError>,
+    verbatim_told: u64,
     newest: Lsn,
     /// Where the record stands, outside any transaction, that no commit or keepalive has followed yet.
     dangling: Option<Lsn>,
@@ -153,6 +154,7 @@ impl Intake {
             tolerance,
             ignored: Ignored::default(),
             skipped: None,
+            verbatim_told: 0,
             newest: Lsn::ZERO,
             dangling: None,
             taken_over: None,
@@ -261,6 +263,12 @@ impl Intake {
     /// The counts since the last call.
     pub fn take_ignored(&mut self) -> Ignored {
         std::mem::take(&mut self.ignored)
+    }
+
+    /// How many payloads were sent as the JSON text they are since the last call.
+    pub fn take_verbatim(&mut self) -> u64 {
+        let count = self.routing.verbatim_count();
+        count - std::mem::replace(&mut self.verbatim_told, count)
     }
 
     /// The first row that was passed over since the last call, and why.

@@ -44,6 +44,8 @@ pub const RETRIES: &str = "posthaste_retries_total";
 pub const BACKPRESSURE_PAUSED: &str = "posthaste_backpressure_paused_seconds_total";
 /// Changes that make no event.
 pub const ROWS_IGNORED: &str = "posthaste_rows_ignored_total";
+/// Payloads sent as the JSON text they are, where Debezium's task would fail to expand them.
+pub const PAYLOADS_VERBATIM: &str = "posthaste_payloads_verbatim_total";
 /// Whether `/readyz` answers 200.
 pub const READY: &str = "posthaste_ready";
 /// Whether this instance reads the slot.
@@ -73,6 +75,7 @@ pub(crate) struct Counted {
     pub(crate) errors: Mutex<BTreeMap<Code, u64>>,
     pub(crate) paused_micros: AtomicU64,
     pub(crate) rows_ignored: [AtomicU64; OPERATIONS.len()],
+    pub(crate) payloads_verbatim: AtomicU64,
     pub(crate) ready: AtomicBool,
     pub(crate) streaming: AtomicBool,
 }
@@ -97,6 +100,7 @@ impl PipelineMetrics {
             errors: Mutex::default(),
             paused_micros: AtomicU64::new(0),
             rows_ignored: Default::default(),
+            payloads_verbatim: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             streaming: AtomicBool::new(false),
         }))
@@ -185,6 +189,11 @@ impl PipelineMetrics {
         for (counter, count) in self.0.rows_ignored.iter().zip(counts) {
             counter.fetch_add(count, Ordering::Relaxed);
         }
+    }
+
+    /// So many more payloads were sent as the JSON text they are.
+    pub fn verbatim(&self, count: u64) {
+        self.0.payloads_verbatim.fetch_add(count, Ordering::Relaxed);
     }
 
     /// What the health page says; set before each scrape.

@@ -15,8 +15,8 @@ use crate::clock::Now;
 use crate::metrics::{
     BACKPRESSURE_PAUSED, BUILD_INFO, BYTES_DELIVERED, BYTES_IN_FLIGHT, COMMIT_TO_ACK,
     CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, NOTHING_WAITS,
-    OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PipelineMetrics, READY, RECEIVED_LSN, RECONNECTS,
-    REPLICATION_LAG, RETRIES, ROWS_IGNORED, STREAMING, TARGETS,
+    OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PAYLOADS_VERBATIM, PipelineMetrics, READY, RECEIVED_LSN,
+    RECONNECTS, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STREAMING, TARGETS,
 };
 use crate::policy::Target;
 
@@ -131,6 +131,7 @@ impl Collector for Pipelines {
             OPERATIONS,
             |c| &c.rows_ignored,
         )?;
+        writer.verbatim()?;
         writer.gauge(READY, "Whether /readyz answers 200", |c| {
             u64::from(c.ready.load(Ordering::Relaxed))
         })?;
@@ -191,6 +192,11 @@ impl Writer<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    fn verbatim(&mut self) -> fmt::Result {
+        let help = "Payloads sent as the JSON text they are, where Debezium would fail";
+        self.counter(PAYLOADS_VERBATIM, help, |c| load(&c.payloads_verbatim))
     }
 
     fn errors(&mut self) -> fmt::Result {

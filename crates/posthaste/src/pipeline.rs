@@ -296,6 +296,7 @@ impl<'a> Pipeline<'a> {
         }
         self.metrics.received(self.progress.received());
         self.metrics.ignored(self.intake.take_ignored());
+        self.metrics.verbatim(self.intake.take_verbatim());
         self.tell_skipped();
         self.health.heard_from_server();
         taken

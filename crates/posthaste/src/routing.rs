@@ -74,6 +74,15 @@ impl Routing {
         }
     }
 
+    /// How many payloads were sent as the JSON text they are, since Debezium's task would have failed to expand them.
+    #[must_use]
+    pub fn verbatim_count(&self) -> u64 {
+        match self {
+            Self::Native(_) => 0,
+            Self::Connect(router) => router.verbatim_count(),
+        }
+    }
+
     /// Appends the row's record to `out`. `now_ms` is the wall clock, which only Debezium's router puts into records.
     ///
     /// # Errors
