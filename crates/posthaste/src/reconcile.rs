@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pgoutput::{Lsn, PgTimestamp};
 use router::connect::Routed;
 use router::{Place, Record, RecordBuffer};
-use sink::{Accepted, Batch, Entry, KafkaProducer, PublishError, Publisher, TopicScan};
+use sink::{Accepted, Batch, Entry, KafkaProducer, PublishError, Publisher, TopicReader};
 use tokio_postgres::Client;
 
 use crate::captured;
@@ -30,6 +30,7 @@ use crate::routing::Routing;
 use crate::run_id;
 use crate::settings;
 use crate::slot::Slot;
+use crate::takeover_offset::unreadable;
 
 /// What to look for, and what to do with what is found.
 #[derive(Debug, Clone)]
@@ -181,26 +182,22 @@ impl<'a> Run<'a> {
     async fn compare(&self, candidates: &mut Candidates) -> Result<(), RunError> {
         let config = settings::kafka_config(self.pipeline);
         let from_ms = self.since_ms().await?;
+        let mut reader = TopicReader::new(&config)?;
         let topics: Vec<String> = candidates.topics().map(str::to_owned).collect();
         for topic in topics {
             // Without the right to know, the careful answer.
             let compacted = sink::is_compacted(&config, &topic).await.unwrap_or(true);
-            let Some(scan) = TopicScan::open(&config, &topic)? else {
-                continue;
-            };
-            let kept_since_ms = if compacted {
-                Some(i64::MAX)
-            } else {
-                scan.kept_since_ms()?
-            };
-            candidates.set_kept_since(&topic, kept_since_ms);
             let bar = progress(&format!("records of {topic} compared"));
-            scan.each(from_ms, &mut |record| {
-                bar.inc(1);
-                if let Some(id) = record.header(ID_HEADER) {
+            let mut kept_since_ms = compacted.then_some(i64::MAX);
+            for partition in 0..reader.partitions(&topic).map_err(unreadable)? {
+                let place = (topic.as_str(), partition);
+                kept_since_ms = kept_since_ms.max(kept_since(&mut reader, place)?);
+                see_partition(&mut reader, place, from_ms, &mut |id| {
+                    bar.inc(1);
                     candidates.see(&topic, id);
-                }
-            })?;
+                })?;
+            }
+            candidates.set_kept_since(&topic, kept_since_ms);
             bar.finish_and_clear();
         }
         Ok(())
@@ -380,6 +377,55 @@ impl Sender {
         self.bar.inc(polled.delivered);
         Ok(())
     }
+}
+
+/// Since when the partition holds everything: `None` if nothing was ever deleted, [`i64::MAX`] if nothing is left to tell.
+fn kept_since(
+    reader: &mut TopicReader,
+    (topic, partition): (&str, i32),
+) -> Result<Option<i64>, Problem> {
+    let (low, high) = reader.bounds(topic, partition).map_err(unreadable)?;
+    if low == 0 {
+        return Ok(None);
+    }
+    if low >= high {
+        return Ok(Some(i64::MAX));
+    }
+    reader
+        .read(topic, partition, low, high)
+        .map_err(unreadable)?;
+    let first = reader.next_record().map_err(unreadable)?;
+    Ok(first
+        .and_then(|record| record.timestamp_ms)
+        .or(Some(i64::MAX)))
+}
+
+/// Hands on the event id of each record, from the first that is not older than `from_ms` to the present end.
+fn see_partition(
+    reader: &mut TopicReader,
+    (topic, partition): (&str, i32),
+    from_ms: Option<i64>,
+    on_id: &mut dyn FnMut(&[u8]),
+) -> Result<(), Problem> {
+    let (low, high) = reader.bounds(topic, partition).map_err(unreadable)?;
+    let from = match from_ms {
+        None => low,
+        Some(from_ms) => {
+            let found = reader.offset_at(topic, partition, from_ms);
+            found.map_err(unreadable)?.unwrap_or(high)
+        }
+    };
+    reader
+        .read(topic, partition, from, high)
+        .map_err(unreadable)?;
+    while let Some(record) = reader.next_record().map_err(unreadable)? {
+        let mut headers = record.headers.iter();
+        let id = headers.find(|(name, _)| name == ID_HEADER);
+        if let Some(id) = id.and_then(|(_, value)| value.as_deref()) {
+            on_id(id);
+        }
+    }
+    Ok(())
 }
 
 /// The record once more, with the header that says where it comes from.

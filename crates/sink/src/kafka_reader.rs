@@ -62,22 +62,8 @@ impl TopicReader {
     pub fn new(config: &KafkaConfig) -> Result<Self, KafkaConfigError> {
         // What is wrong with the properties is told as for a producer.
         config.client_config()?;
-        let mut options = ClientConfig::new();
-        for (name, value) in OPTIONS {
-            options.set(*name, *value);
-        }
-        options.set("bootstrap.servers", &config.brokers);
-        options.set("client.id", &config.client_id);
-        for (name, value) in &config.properties {
-            if CONNECTION_PREFIXES
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-            {
-                options.set(name, value);
-            }
-        }
         Ok(Self {
-            consumer: options.create().map_err(config_error)?,
+            consumer: reader_config(config).create().map_err(config_error)?,
             reading: None,
         })
     }
@@ -250,6 +236,25 @@ impl fmt::Debug for TopicReader {
     }
 }
 
+/// The connection's settings as the user gave them for the producer, and nothing of the producer's own.
+pub(crate) fn reader_config(config: &KafkaConfig) -> ClientConfig {
+    let mut options = ClientConfig::new();
+    for (name, value) in OPTIONS {
+        options.set(*name, *value);
+    }
+    options.set("bootstrap.servers", &config.brokers);
+    options.set("client.id", &config.client_id);
+    for (name, value) in &config.properties {
+        if CONNECTION_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+        {
+            options.set(name, value);
+        }
+    }
+    options
+}
+
 fn place(topic: &str, partition: i32) -> String {
     format!("{topic}, partition {partition}")
 }
@@ -319,6 +324,31 @@ const CONNECTION_PREFIXES: &[&str] = &[
 ];
 
 /// How long one answer is waited for.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 const POLL_STEP: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_has_the_connections_settings_and_none_of_the_producers() {
+        let config = KafkaConfig {
+            brokers: "a:9092".to_owned(),
+            properties: [
+                ("sasl.username", "u"),
+                ("linger.ms", "5"),
+                ("ssl.ca.location", "/ca"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+            ..KafkaConfig::default()
+        };
+        let options = reader_config(&config);
+        assert_eq!(options.get("sasl.username"), Some("u"));
+        assert_eq!(options.get("ssl.ca.location"), Some("/ca"));
+        assert_eq!(options.get("linger.ms"), None);
+        assert_eq!(options.get("isolation.level"), Some("read_committed"));
+    }
+}
