@@ -31,7 +31,7 @@ impl fmt::Display for SkipRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "of transaction {}, rows before {} are skipped, and of those at {0}",
+            "of transaction {}, rows before {1} are skipped, and of those at {1}",
             self.transaction, self.position
         )?;
         match self.at {
@@ -136,6 +136,14 @@ mod tests {
         rows.iter()
             .map(|(transaction, lsn)| skipper.is_done(*transaction, Lsn::new(*lsn)))
             .collect()
+    }
+
+    #[test]
+    fn a_rule_names_transaction_and_position() {
+        assert_eq!(
+            rule(AtPosition::SkipFirst(2)).to_string(),
+            "of transaction 7, rows before 0/64 are skipped, and of those at 0/64 the first 2"
+        );
     }
 
     #[test]

@@ -309,7 +309,7 @@ pub(crate) const KEYS: &[Key] = &[
         "Address of `/healthz`, `/readyz` and `/metrics`; `\"off\"` for none."),
 
     entry("state", "directory", Kind::Path, Preset::Computed("`$STATE_DIRECTORY` (set by systemd), else none"),
-        "Folder for the file with the last confirmed position. It saves repeats after a restart of the server; without it nothing is lost."),
+        "Folder for the file with the last confirmed position, and for what `posthaste debezium takeover` decided. It saves repeats after a restart of the server; without it nothing is lost."),
 
     entry("log", "format", Kind::Choice(&["auto", "text", "json"]), Preset::Value("\"auto\""),
         "`auto` is text on a terminal and JSON otherwise."),

@@ -208,9 +208,10 @@ pub(crate) fn tests(
     counts: &mut Counts,
 ) -> Result<()> {
     let mut command = command_line(words)?;
-    if !arguments.is_empty() {
-        command.arg("--").args(arguments);
+    if !arguments.is_empty() && !words.contains(" -- ") {
+        command.arg("--");
     }
+    command.args(arguments);
     counted(&mut command, interrupt, counts)
 }
 
