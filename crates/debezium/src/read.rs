@@ -17,6 +17,7 @@ use crate::native::NativeConfig;
 use crate::properties;
 use crate::providers::{Lookup, Providers};
 use crate::reader::{File, Reader};
+use crate::yaml;
 
 /// What is to be read. Has no `Debug`: the texts hold secrets.
 #[derive(Clone, Copy)]
@@ -141,10 +142,18 @@ pub fn read(input: &Input<'_>) -> Result<Reading, ReadError> {
     })
 }
 
+/// A properties file, or Strimzi's resource.
+fn worker_entries(text: &str) -> Result<Vec<Entry>, ReadError> {
+    match yaml::parse_worker(text)? {
+        Some(entries) => Ok(entries),
+        None => properties::parse(text),
+    }
+}
+
 /// The worker's keys: of its file, and what Debezium Server has in the same one.
 fn worker(input: &Input<'_>, document: &mut Document) -> Result<Option<Vec<Entry>>, ReadError> {
     let own = std::mem::take(&mut document.worker);
-    let given = input.worker.map(properties::parse).transpose();
+    let given = input.worker.map(worker_entries).transpose();
     let given = given.map_err(|error| error.in_file("the worker's file"))?;
     Ok(match given {
         Some(mut entries) => {

@@ -94,6 +94,49 @@ fn remark_on(document: &mut Document, key: &str, line: usize, value: &Node) {
     document.remark(&name, line, verdict, text);
 }
 
+/// The worker's properties of Strimzi's `KafkaConnect`; `None` if the text is no such resource.
+///
+/// # Errors
+/// More than one of them, broken YAML, or access to the brokers that only Kubernetes could resolve.
+pub(crate) fn parse_worker(text: &str) -> Result<Option<Vec<Entry>>, ReadError> {
+    let names_it = |line: &str| line.starts_with("kind:") && line.ends_with("KafkaConnect");
+    if !text.lines().any(|line| names_it(line.trim_end())) {
+        return Ok(None);
+    }
+    let mut workers: Vec<_> = documents(text)?
+        .into_iter()
+        .filter(|root| root.text("kind") == Some("KafkaConnect"))
+        .collect();
+    let (Some(worker), 0) = (workers.pop(), workers.len()) else {
+        return Err(ReadError::not_a_connector(
+            "not one resource of kind KafkaConnect",
+            "keep the one whose connector this is",
+        ));
+    };
+    let mut entries = Vec::new();
+    for (key, line, value) in worker.get("spec").map(Node::members).unwrap_or_default() {
+        match key.as_str() {
+            "bootstrapServers" => entries.extend(value.entry("bootstrap.servers", *line)),
+            "groupId" => entries.extend(value.entry("group.id", *line)),
+            "config" => {
+                let options = value.members().iter();
+                entries.extend(options.filter_map(|(key, line, value)| value.entry(key, *line)));
+            }
+            "tls" | "authentication" => {
+                return Err(ReadError::syntax(
+                    *line,
+                    format!("spec.{key}, whose secrets only Kubernetes can look up"),
+                    "write the worker's properties into a file, with producer.security.protocol, producer.sasl.* and \
+                     producer.ssl.* as the pod has them, and give that with --worker",
+                ));
+            }
+            // What concerns pods and images.
+            _ => {}
+        }
+    }
+    Ok(Some(entries))
+}
+
 /// A value of a YAML document. Maps keep their order and the lines of their keys.
 enum Node {
     Scalar(Option<String>),
@@ -308,5 +351,35 @@ spec:
         assert!(error.contains("nested more than"), "{error}");
         assert!(parse(&"[".repeat(100_000)).is_err());
         assert!(parse(&"- ".repeat(100_000)).is_err());
+    }
+
+    #[test]
+    fn a_workers_resource_gives_its_properties() {
+        let text = "kind: KafkaConnect\nspec:\n  replicas: 3\n  bootstrapServers: kafka:9092\n  config:\n    \
+                    key.converter: a.B\n    offset.flush.interval.ms: 10000\n";
+        let entries = parse_worker(text).unwrap().unwrap();
+        let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+        let expected = [
+            "bootstrap.servers",
+            "key.converter",
+            "offset.flush.interval.ms",
+        ];
+        assert_eq!(keys, expected);
+        assert!(
+            parse_worker("bootstrap.servers=kafka:9092\n")
+                .unwrap()
+                .is_none()
+        );
+        assert!(parse_worker("kind: KafkaConnector\n").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_login_that_kubernetes_keeps_is_refused_by_name() {
+        let text = "kind: KafkaConnect\nspec:\n  authentication:\n    type: scram-sha-512\n";
+        let error = parse_worker(text).unwrap_err().to_string();
+        assert!(
+            error.contains("spec.authentication") && error.contains("--worker"),
+            "{error}"
+        );
     }
 }

@@ -270,6 +270,37 @@ fn the_workers_file_is_looked_at() {
 }
 
 #[test]
+fn strimzis_worker_is_taken_as_it_is() {
+    let case = Case::new("f_new_names");
+    case.write(
+        "connect.yaml",
+        "kind: KafkaConnect\nspec:\n  bootstrapServers: a:1\n  config:\n    producer.linger.ms: 7\n",
+    );
+    let worker = case.folder.path().join("connect.yaml");
+    let case = case.with_arguments(&["--worker", worker.to_str().expect("text")]);
+    let native = check_converts(&case);
+    assert_eq!(native["kafka"]["brokers"][0].as_str(), Some("a:1"));
+    assert_eq!(
+        native["kafka"]["properties"]["linger.ms"].as_str(),
+        Some("7")
+    );
+}
+
+#[test]
+fn a_value_that_only_the_client_refuses_shows_in_the_check() {
+    let case = Case::new("f_new_names");
+    case.write(
+        "worker.properties",
+        "bootstrap.servers=a:1\nproducer.client.dns.lookup=default\n",
+    );
+    let worker = case.folder.path().join("worker.properties");
+    let case = case.with_arguments(&["--worker", worker.to_str().expect("text")]);
+    let ran = case.run("check");
+    assert_eq!(ran.status, 2, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.last_line().contains("`client.dns.lookup`"), "{}", ran.stdout);
+}
+
+#[test]
 fn another_version_has_other_defaults() {
     let case = Case::new("a_rest_body").with_brokers();
     let case = case.with_arguments(&["--debezium-version", "3.1.3.Final"]);

@@ -28,6 +28,15 @@ pub struct KafkaConfig {
 }
 
 impl KafkaConfig {
+    /// Tries names and values of all properties on the client, without making one.
+    ///
+    /// # Errors
+    ///
+    /// See [`KafkaConfigError`].
+    pub fn check(&self) -> Result<(), KafkaConfigError> {
+        self.client_config().map(|_| ())
+    }
+
     /// The options for librdkafka.
     ///
     /// # Errors

@@ -9,6 +9,8 @@ use crate::codes::{Code, Problem};
 use crate::config;
 use crate::config_connect::remarks;
 use crate::connect_file::counted;
+use crate::explain;
+use crate::settings;
 
 /// Prints what becomes of every key, and whether `run` would start; returns the exit status.
 ///
@@ -43,7 +45,11 @@ pub fn convert(arguments: &ConvertArgs, out: &mut dyn Write) -> Result<(), Probl
 
 /// What `run` would start with, or what keeps it from starting: its own way of reading is gone through to the end.
 fn judge<'a>(arguments: &ConvertArgs, reading: &'a Reading) -> Result<&'a NativeConfig, Problem> {
-    config::load(&arguments.request())?;
+    let config = config::load(&arguments.request())?;
+    for pipeline in &config.pipelines {
+        let kafka = settings::kafka_config(pipeline);
+        kafka.check().map_err(explain::kafka_config)?;
+    }
     reading.native.as_ref().ok_or_else(|| {
         Problem::new(
             Code::Unexpected,
