@@ -152,10 +152,11 @@ impl<P: Producer> Publisher<P> {
         self.tracker.confirmed()
     }
 
-    /// Records of this attempt that are not acknowledged.
+    /// Records of this attempt that are enqueued and not acknowledged.
     #[must_use]
     pub fn outstanding(&self) -> u64 {
-        self.tracker.outstanding()
+        // A ticket that is held is that of a record which its batch still counts as left.
+        self.tracker.outstanding() - u64::from(self.held.is_some())
     }
 
     /// Their bytes.
@@ -522,6 +523,18 @@ mod tests {
         publisher.producer.answer_all();
         poll(&mut publisher).unwrap();
         assert_eq!(confirmed(&publisher), 24);
+    }
+
+    #[test]
+    fn a_record_the_producer_had_no_room_for_is_counted_once() {
+        let mut publisher = publisher(no_limits());
+        publisher.producer.room = Some(2);
+        let mut batch = batch(&["a", "b", "c"]);
+        for _ in 0..2 {
+            assert_eq!(publisher.accept(&mut batch).unwrap(), Accepted::Full);
+            assert_eq!(publisher.outstanding(), 2);
+            assert_eq!(batch.records_left(), 1);
+        }
     }
 
     #[test]
