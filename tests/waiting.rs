@@ -56,6 +56,27 @@ async fn fail_fast_ends_on_what_would_be_retried() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_the_look_for_brokers_that_fail_fast_begins_with() -> Result<()> {
+    let fixture = Fixture::new("stop_fast").await?;
+    // Takes connections and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let brokers = silent.local_addr()?.to_string();
+    let config = fixture.config().with_text("kafka.brokers", &brokers);
+    let connector = Connector::start_with(&config, &["--fail-fast"], &[])?;
+    connector.prints(&["posthaste starting"], SOON).await?;
+    let told = Instant::now();
+    connector.signal(Signal::TERM)?;
+    let code = connector.exit_code(SOON).await?;
+    ensure!(
+        told.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        told.elapsed()
+    );
+    ensure!(code == 0, "exit code {code}: {}", connector.log());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_starts_later_is_found() -> Result<()> {
     let fixture = Fixture::on(Servers::with_fragile_postgres().await?, "later").await?;
     let mut consumer = fixture.consumer(&["order"])?;

@@ -128,7 +128,11 @@ impl Supervisor {
 
     async fn attempt_with(&mut self, publishing: &mut Publishing) -> Result<Drained, RunError> {
         if self.fail_fast {
-            publishing.require_broker().await?;
+            let asking = publishing.require_broker();
+            let Some(answer) = self.shutdown.unless_requested(asking).await else {
+                return Ok(left_behind(publishing));
+            };
+            answer?;
         }
         // A slot that was read and is gone must not be made anew, whenever it goes.
         self.wanted.previous = self.memory.previous();
