@@ -109,8 +109,10 @@ impl Publishing {
             told_at: Instant::now(),
         };
         let thread = std::thread::Builder::new()
+        // The client's log lines come from that thread, and carry the pipeline's name like all others.
+        let span = tracing::Span::current();
             .name("publish".to_owned())
-            .spawn(move || worker.run())?;
+            .spawn(move || span.in_scope(|| worker.run()))?;
         Ok(Self {
             work: Some(work_sender),
             free,

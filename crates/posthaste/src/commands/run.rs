@@ -4,7 +4,7 @@ use tracing::{Instrument, error, info, warn};
 
 use crate::cli::RunArgs;
 use crate::codes::{Code, Problem};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Pipeline};
 use crate::health::Health;
 use crate::http::{HttpServer, Instance};
 use crate::logging;
@@ -21,10 +21,22 @@ use crate::supervisor::{Supervisor, Watched};
 pub async fn run(arguments: &RunArgs) -> Result<u8, Problem> {
     let config = config::load(&arguments.request())?;
     logging::init(&config.log)?;
+    let Some(pipeline) = config.pipelines.first() else {
+        return Err(Problem::new(Code::ConfigPipelineCount, "pipeline").found("none"));
+    };
+    // Of one pipeline, so all that is logged from here on is of that one.
+    let ended = run_pipeline(&config, pipeline, arguments.fail_fast);
+    Ok(ended
+        .instrument(logging::pipeline_span(&pipeline.name))
+        .await)
+}
+
+/// Runs to the end and logs how it was; returns the exit status.
+async fn run_pipeline(config: &Config, pipeline: &Pipeline, fail_fast: bool) -> u8 {
     for remark in &config.remarks {
         warn!("{remark}");
     }
-    Ok(match run_configured(&config, arguments.fail_fast).await {
+    match start(config, pipeline, fail_fast).await {
         Ok(Drained::Whole) => {
             info!("stopped: everything read is confirmed");
             EXIT_CLEAN
@@ -34,22 +46,19 @@ pub async fn run(arguments: &RunArgs) -> Result<u8, Problem> {
                 .found(format!("{records} records not acknowledged in time; what is not confirmed comes again at the next start"))
                 .needed("acknowledgements from the brokers within kafka.drain_timeout");
             warn!(code = %problem.code, records, "{problem}");
-            EXIT_DRAIN_LIMIT
+            problem.exit_code()
         }
         Err(problem) => {
             error!(code = %problem.code, "{problem}");
             problem.exit_code()
         }
-    })
+    }
 }
 
-async fn run_configured(config: &Config, fail_fast: bool) -> Result<Drained, Problem> {
+async fn start(config: &Config, pipeline: &Pipeline, fail_fast: bool) -> Result<Drained, Problem> {
     let (trigger, shutdown) = Shutdown::channel();
     // First of all, so that a signal during a slow start is an orderly stop as well.
     watch_signals(trigger)?;
-    let Some(pipeline) = config.pipelines.first() else {
-        return Err(Problem::new(Code::ConfigPipelineCount, "pipeline").found("none"));
-    };
     info!(version = env!("CARGO_PKG_VERSION"), "posthaste starting");
     let watched = Watched {
         metrics: PipelineMetrics::new(&pipeline.name),
@@ -57,10 +66,7 @@ async fn run_configured(config: &Config, fail_fast: bool) -> Result<Drained, Pro
     };
     serve_pages(config, &pipeline.name, &watched).await?;
     let supervisor = Supervisor::new(config, pipeline, watched, shutdown, fail_fast)?;
-    supervisor
-        .run()
-        .instrument(logging::pipeline_span(&pipeline.name))
-        .await
+    supervisor.run().await
 }
 
 /// The pages live as long as the process: they tell of the drain as well.
@@ -85,7 +91,7 @@ fn watch_signals(trigger: ShutdownTrigger) -> Result<(), Problem> {
             .found(error.to_string())
             .caused_by(error)
     })?;
-    tokio::spawn(async move {
+    let watching = async move {
         let name = signals.next().await;
         info!("{name}: stopping; a second signal ends at once");
         trigger.request();
@@ -94,13 +100,11 @@ fn watch_signals(trigger: ShutdownTrigger) -> Result<(), Problem> {
             "a second signal, {name}; what was not confirmed comes again"
         ));
         warn!(code = %problem.code, "{problem}");
-        std::process::exit(i32::from(EXIT_DRAIN_LIMIT));
-    });
+        std::process::exit(i32::from(problem.exit_code()));
+    };
+    tokio::spawn(watching.in_current_span());
     Ok(())
 }
 
 /// Exit status of an orderly end.
 const EXIT_CLEAN: u8 = 0;
-
-/// Exit status when the stop left records unconfirmed.
-const EXIT_DRAIN_LIMIT: u8 = 4;
