@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::connector::Connector;
 use e2e::consumer::Consumer;
 use e2e::fixture::{Fixture, SOON};
+use e2e::wait;
 
 /// Names that Kafka does not take, and how the message shows them.
 const ILLEGAL: &[(&str, &str)] = &[
@@ -234,4 +235,35 @@ async fn b17_b_a_record_larger_than_the_broker_takes_stops_everything_behind_it(
         ensure!(n < 51, "event {n} of the same key overtook the refused one");
     }
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_stays_away_is_one_outage_however_often_it_is_tried() -> Result<()> {
+    let fixture = Fixture::new("away").await?;
+    let config = fixture
+        .config()
+        .with_kafka("allow.auto.create.topics", "false")
+        .with_kafka("topic.metadata.propagation.max.ms", "1000")
+        .with_text("retry.backoff_max", "1s");
+    let connector = fixture.start_with(&config).await?;
+    let client = fixture.client().await?;
+    insert(&client, "ghost", "1").await?;
+    wait::until_true("three attempts", Duration::from_secs(60), async || {
+        let page = connector.get("/metrics").await?;
+        let tries = page.metric("posthaste_retries_total", "target=\"kafka\"");
+        // A stream that runs again has not delivered anything yet.
+        ensure!(tries < 0.5 || !connector.is_ready().await);
+        Ok(tries > 2.5)
+    })
+    .await?;
+    let mut ghosts = fixture.consumer(&["ghost"])?;
+    ghosts.wait_for_events(1, Duration::from_secs(30)).await?;
+    connector.ready().await?;
+    for word in ["\"lost: ", "\"resumed: "] {
+        let lines = connector.lines_with(&[word]);
+        ensure!(lines.len() == 1, "{word}: {}", connector.log());
+    }
+    let page = connector.get("/metrics").await?;
+    ensure!(page.metric("posthaste_reconnects_total", "target=\"kafka\"") == 1.0);
+    connector.stop().await
 }

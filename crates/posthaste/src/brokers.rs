@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use pgoutput::Lsn;
 use sink::BrokerProbe;
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::codes::{Code, Problem};
 use crate::metrics::PipelineMetrics;
@@ -39,39 +40,97 @@ impl Drop for BrokerWatch {
     }
 }
 
-/// What was last said about the brokers: one line when they are lost, one when they are back.
+/// What was last said about Kafka: one line when it is lost, one when it is back, however many attempts fail in between.
+///
+/// It is lost when no broker answers, and when records are refused for a reason that may pass. In the second case an
+/// answer says nothing: Kafka is back once the position has passed everything that was tried before.
 #[derive(Debug, Default)]
-pub struct BrokersSeen {
+pub struct KafkaSeen {
     up: Option<bool>,
-    since: Option<Instant>,
+    outage: Option<Outage>,
 }
 
-impl BrokersSeen {
-    /// Takes in what the producer knows. Before the first contact nothing is lost.
-    pub fn hear(&mut self, up: bool, metrics: &PipelineMetrics) {
-        match (self.up, up) {
-            (None, true) => self.up = Some(true),
-            (Some(true), false) => {
-                self.up = Some(false);
-                self.since = Some(Instant::now());
+/// What [`KafkaSeen`] had to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// An outage has begun.
+    Lost,
+    /// The outage is over.
+    Resumed,
+}
+
+/// From the first sign until records are acknowledged again.
+#[derive(Debug)]
+struct Outage {
+    began: Instant,
+    /// Attempts that ended with refused records.
+    tries: u32,
+    /// The position has to pass this; zero while no record was refused.
+    beyond: Lsn,
+}
+
+impl KafkaSeen {
+    /// Takes in whether a broker answers, and what is acknowledged. Before the first contact nothing is lost.
+    pub fn hear(&mut self, up: bool, confirmed: Lsn, metrics: &PipelineMetrics) -> Option<Said> {
+        let was_up = self.up;
+        if up || was_up.is_some() {
+            self.up = Some(up);
+        }
+        match &self.outage {
+            None if was_up == Some(true) && !up => {
                 metrics.retry(Target::Kafka, Code::KafkaUnreachable);
                 let problem =
                     Problem::new(Code::KafkaUnreachable, "Kafka").found("no broker answers");
-                warn!(
-                    side = "kafka",
-                    "lost: {problem}; events wait, nothing is lost"
-                );
+                Some(self.begin(&problem, 0, Lsn::ZERO))
             }
-            (Some(false), true) => {
-                self.up = Some(true);
-                metrics.reconnected(Target::Kafka);
-                let seconds = self
-                    .since
-                    .map_or(0.0, |since| since.elapsed().as_secs_f64());
-                info!(side = "kafka", seconds, "resumed: a broker answers");
-            }
-            _ => {}
+            Some(outage) if up && confirmed > outage.beyond => Some(self.end(metrics)),
+            _ => None,
         }
+    }
+
+    /// Takes in that an attempt ended with refused records; those that were tried reach up to `beyond`.
+    pub fn refused(&mut self, problem: &Problem, beyond: Lsn) -> Option<Said> {
+        match &mut self.outage {
+            None => Some(self.begin(problem, 1, beyond)),
+            Some(outage) => {
+                outage.tries += 1;
+                outage.beyond = outage.beyond.max(beyond);
+                debug!(tries = outage.tries, "still refused: {problem}");
+                None
+            }
+        }
+    }
+
+    /// Whether an outage was told and its end was not.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.outage.is_some()
+    }
+
+    fn begin(&mut self, problem: &Problem, tries: u32, beyond: Lsn) -> Said {
+        warn!(
+            side = Target::Kafka.name(),
+            "lost: {problem}; events wait, nothing is lost"
+        );
+        self.outage = Some(Outage {
+            began: Instant::now(),
+            tries,
+            beyond,
+        });
+        Said::Lost
+    }
+
+    fn end(&mut self, metrics: &PipelineMetrics) -> Said {
+        if let Some(outage) = self.outage.take() {
+            info!(
+                side = Target::Kafka.name(),
+                tries = outage.tries,
+                seconds = outage.began.elapsed().as_secs_f64(),
+                "resumed: a broker answers"
+            );
+        }
+        metrics.reconnected(Target::Kafka);
+        Said::Resumed
     }
 }
 
@@ -83,3 +142,60 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// … and while they do not.
 const PROBE_RETRY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem() -> Problem {
+        Problem::new(Code::KafkaTopicUnknown, "topic orders")
+    }
+
+    #[test]
+    fn brokers_that_go_and_come_are_two_lines() {
+        let metrics = PipelineMetrics::new("test");
+        let mut seen = KafkaSeen::default();
+        let at = Lsn::new(10);
+        assert_eq!(seen.hear(false, at, &metrics), None, "not met yet");
+        assert_eq!(seen.hear(true, at, &metrics), None);
+        assert_eq!(seen.hear(false, at, &metrics), Some(Said::Lost));
+        assert_eq!(seen.hear(false, at, &metrics), None);
+        assert_eq!(seen.hear(true, at, &metrics), Some(Said::Resumed));
+        assert_eq!(seen.hear(true, at, &metrics), None);
+    }
+
+    #[test]
+    fn attempts_that_fail_again_and_again_are_one_outage() {
+        let metrics = PipelineMetrics::new("test");
+        let mut seen = KafkaSeen::default();
+        seen.hear(true, Lsn::new(10), &metrics);
+        assert_eq!(seen.refused(&problem(), Lsn::new(100)), Some(Said::Lost));
+        for _ in 0..3 {
+            // The producer is made anew, so that it knows no broker for a moment.
+            assert_eq!(seen.hear(false, Lsn::new(10), &metrics), None);
+            assert_eq!(seen.hear(true, Lsn::new(100), &metrics), None);
+            assert_eq!(seen.refused(&problem(), Lsn::new(120)), None);
+        }
+        assert!(seen.is_lost());
+        assert_eq!(seen.hear(true, Lsn::new(120), &metrics), None);
+        assert_eq!(
+            seen.hear(true, Lsn::new(121), &metrics),
+            Some(Said::Resumed)
+        );
+        assert!(!seen.is_lost());
+    }
+
+    #[test]
+    fn records_refused_while_no_broker_answers_make_no_second_line() {
+        let metrics = PipelineMetrics::new("test");
+        let mut seen = KafkaSeen::default();
+        seen.hear(true, Lsn::new(10), &metrics);
+        assert_eq!(seen.hear(false, Lsn::new(10), &metrics), Some(Said::Lost));
+        assert_eq!(seen.refused(&problem(), Lsn::new(100)), None);
+        assert_eq!(seen.hear(true, Lsn::new(10), &metrics), None);
+        assert_eq!(
+            seen.hear(true, Lsn::new(108), &metrics),
+            Some(Said::Resumed)
+        );
+    }
+}

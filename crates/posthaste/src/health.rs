@@ -69,6 +69,8 @@ struct Report {
     since: Instant,
     reason: Option<String>,
     brokers_up: bool,
+    /// Why records were refused, until they are acknowledged.
+    refused: Option<String>,
     confirmed: u64,
     outstanding: u64,
     /// Since when events wait without any of them being acknowledged.
@@ -142,6 +144,16 @@ impl Health {
         );
     }
 
+    /// Kafka refused records. The stream may run again before it takes them: that alone is not yet doing the job.
+    pub fn refused(&self, problem: &Problem) {
+        self.report().refused = Some(problem.to_string());
+    }
+
+    /// Kafka takes records again.
+    pub fn delivering(&self) {
+        self.report().refused = None;
+    }
+
     /// Something arrived from the server.
     pub fn heard_from_server(&self) {
         self.report().server_heard_at = Instant::now();
@@ -178,6 +190,7 @@ impl Report {
             since: now,
             reason: None,
             brokers_up: false,
+            refused: None,
             confirmed: 0,
             outstanding: 0,
             waiting_since: None,
@@ -240,6 +253,9 @@ impl Report {
     fn hindrance(&self, now: Instant) -> Option<String> {
         if !self.brokers_up {
             return Some("no Kafka broker reached".to_owned());
+        }
+        if self.refused.is_some() {
+            return self.refused.clone();
         }
         if let Some(waited) = self
             .waiting_since
@@ -395,6 +411,21 @@ mod tests {
         assert!(readiness.reason.unwrap().contains("PH0201"));
         health.streaming();
         assert_eq!(health.readiness(Instant::now()).phase, Phase::Streaming);
+    }
+
+    #[test]
+    fn a_stream_that_runs_again_is_not_ready_before_kafka_takes_what_it_refused() {
+        let health = Health::new();
+        let problem = Problem::new(Code::KafkaTopicUnknown, "topic orders");
+        health.waiting(Pace::Backoff, &problem);
+        health.refused(&problem);
+        health.streaming();
+        health.report().brokers_up = true;
+        let readiness = health.readiness(Instant::now());
+        assert_eq!(readiness.phase, Phase::Streaming);
+        assert!(readiness.reason.unwrap().contains("PH0606"));
+        health.delivering();
+        assert!(health.readiness(Instant::now()).ready);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use replication::Frame;
 use sink::{Batch, Confirmed};
 use tracing::warn;
 
+use crate::brokers::Said;
 use crate::clock::Now;
 use crate::explain;
 use crate::health::Health;
@@ -236,7 +237,9 @@ impl<'a> Pipeline<'a> {
         self.memory.save_if_due(Now::read());
         self.metrics.confirmed(state.confirmed.as_lsn());
         self.health.publisher(&state);
-        self.publishing.tell_outages();
+        if self.publishing.tell_outage() == Some(Said::Resumed) {
+            self.health.delivering();
+        }
         match state.failure {
             Some(failure) => Err(RunError::Publish(failure)),
             None => Ok(()),

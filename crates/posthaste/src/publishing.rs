@@ -14,8 +14,9 @@ use pgoutput::{Lsn, PgTimestamp};
 use sink::{Accepted, Batch, BrokerProbe, Confirmed, Producer, PublishError, Publisher};
 use tokio::sync::{mpsc, watch};
 
-use crate::brokers::{BrokerWatch, BrokersSeen, PROBE_TIMEOUT};
+use crate::brokers::{BrokerWatch, KafkaSeen, PROBE_TIMEOUT, Said};
 use crate::clock::Now;
+use crate::codes::Problem;
 use crate::metrics::PipelineMetrics;
 use crate::policy::RunError;
 
@@ -33,7 +34,7 @@ pub struct Publishing {
     submitted: u64,
     epoch: u64,
     high_water: Lsn,
-    brokers: BrokersSeen,
+    kafka: KafkaSeen,
     metrics: PipelineMetrics,
 }
 
@@ -108,9 +109,9 @@ impl Publishing {
             epoch: 0,
             told_at: Instant::now(),
         };
-        let thread = std::thread::Builder::new()
         // The client's log lines come from that thread, and carry the pipeline's name like all others.
         let span = tracing::Span::current();
+        let thread = std::thread::Builder::new()
             .name("publish".to_owned())
             .spawn(move || span.in_scope(|| worker.run()))?;
         Ok(Self {
@@ -124,7 +125,7 @@ impl Publishing {
             submitted: 0,
             epoch: 0,
             high_water: Lsn::ZERO,
-            brokers: BrokersSeen::default(),
+            kafka: KafkaSeen::default(),
             metrics,
         })
     }
@@ -228,10 +229,24 @@ impl Publishing {
         self.state.borrow().clone()
     }
 
-    /// Says when the brokers are lost and when they are back, once each.
-    pub fn tell_outages(&mut self) {
-        let up = self.state.borrow().brokers_up;
-        self.brokers.hear(up, &self.metrics);
+    /// Logs when Kafka is lost and when it is back, once each.
+    pub fn tell_outage(&mut self) -> Option<Said> {
+        let (up, confirmed) = {
+            let state = self.state.borrow();
+            (state.brokers_up, state.confirmed.as_lsn())
+        };
+        self.kafka.hear(up, confirmed, &self.metrics)
+    }
+
+    /// Logs that records were refused for a reason that may pass, if that is news.
+    pub fn tell_refused(&mut self, problem: &Problem) {
+        self.kafka.refused(problem, self.high_water);
+    }
+
+    /// Whether Kafka was lost and is not back.
+    #[must_use]
+    pub fn is_kafka_lost(&self) -> bool {
+        self.kafka.is_lost()
     }
 
     /// Where the commit of the newest transaction begins of which anything was ever handed over, on this connection or an

@@ -1,7 +1,7 @@
 //! The supervisor: makes connections for the pipeline until it is told to stop, one after another.
 //!
 //! What can heal is tried again, with backoff; `policy` decides what that is. An outage is one line when it
-//! begins and one when it ends, however many attempts lie between.
+//! begins and one when it ends, however many attempts lie between; of Kafka's `brokers` keeps account.
 
 use std::time::{Duration, Instant};
 
@@ -148,7 +148,7 @@ impl Supervisor {
         };
         let mut source = source?;
         let routing = self.routing(&mut source)?;
-        self.resumed(start.as_lsn());
+        self.resumed(start.as_lsn(), publishing.is_kafka_lost());
         let began = Instant::now();
         let mut intake = Intake::new(routing, settings::tolerance(&self.settings));
         intake.take_over(self.memory.taken_over());
@@ -203,6 +203,8 @@ impl Supervisor {
         let probe = producer.probe();
         let limits = settings::limits(&self.settings);
         let publisher = Publisher::new(producer, limits, Lsn::ZERO);
+        // Nothing was refused to this client, and what was refused to one before may never come again.
+        self.health.delivering();
         let started = Publishing::start(publisher, Some(probe), self.metrics.clone());
         started.map_err(|source| RunError::System {
             what: "a thread",
@@ -232,22 +234,22 @@ impl Supervisor {
     fn lost(&mut self, retry: &Retry, delay: Duration) {
         let problem = &retry.problem;
         self.health.waiting(retry.pace, problem);
+        if let Some(publishing) = &mut self.publishing
+            && retry.target == Target::Kafka
+        {
+            self.health.refused(problem);
+            publishing.tell_refused(problem);
+            return;
+        }
         let standing_by = (retry.pace == Pace::Steady).then(|| problem.found.clone());
-        let first = self.outage.is_none();
-        let outage = self.outage.get_or_insert_with(|| Outage {
-            began: Instant::now(),
-            target: retry.target,
-            tries: 0,
-            standing_by: None,
-        });
+        let outage = self
+            .outage
+            .get_or_insert_with(|| Outage::begin(retry.target));
         outage.tries += 1;
         let holder_changed = standing_by.is_some() && standing_by != outage.standing_by;
         outage.standing_by = standing_by;
-        if first && retry.pace == Pace::Backoff {
-            warn!(
-                target = retry.target.name(),
-                "lost: {problem}; trying again"
-            );
+        if retry.pace == Pace::Backoff && !std::mem::replace(&mut outage.told, true) {
+            warn!(side = outage.target.name(), "lost: {problem}; trying again");
         } else if holder_changed {
             info!("standing by: {problem}");
         } else {
@@ -255,7 +257,8 @@ impl Supervisor {
         }
     }
 
-    fn resumed(&mut self, start: Lsn) {
+    /// The stream runs. Where only Kafka is lost, that is no news yet.
+    fn resumed(&mut self, start: Lsn, is_kafka_lost: bool) {
         match self.outage.take() {
             Some(outage) => {
                 self.metrics.reconnected(outage.target);
@@ -266,6 +269,7 @@ impl Supervisor {
                     "resumed: streaming from {start}"
                 );
             }
+            None if is_kafka_lost => debug!("streaming from {start}"),
             None => info!("streaming from {start}"),
         }
         self.health.streaming();
@@ -287,13 +291,27 @@ fn left_behind(publishing: &Publishing) -> Drained {
     }
 }
 
-/// From the first failure until the stream runs again.
+/// Something out of reach, or the slot in other hands: from the first failure until the stream runs again.
 #[derive(Debug)]
 struct Outage {
     began: Instant,
     target: Target,
     tries: u32,
+    /// Whether the line about the loss was written; standing by is none.
+    told: bool,
     standing_by: Option<String>,
+}
+
+impl Outage {
+    fn begin(target: Target) -> Self {
+        Self {
+            began: Instant::now(),
+            target,
+            tries: 0,
+            told: false,
+            standing_by: None,
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
