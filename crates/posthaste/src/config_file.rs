@@ -1,7 +1,7 @@
 //! Reading the configuration file: which format, the bytes, and TOML with its line numbers.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use toml::Spanned;
@@ -121,6 +121,15 @@ pub(crate) fn parse_toml(text: &str, name: &str) -> Result<Table, Problem> {
     }
 }
 
+/// Why a file could not be read, in the words of people.
+pub(crate) fn why_unread(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file".to_owned(),
+        ErrorKind::IsADirectory => "a folder".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 fn read_text(path: &Path) -> Result<String, Problem> {
     let problem = |found: String| {
         Problem::new(
@@ -135,7 +144,7 @@ fn read_text(path: &Path) -> Result<String, Problem> {
     let read =
         File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     if let Err(error) = read {
-        return Err(problem(error.kind().to_string()).caused_by(error));
+        return Err(problem(why_unread(&error)).caused_by(error));
     }
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(problem("more than 1 MiB".to_owned()));

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::codes::{Code, Problem};
+use crate::config_file::why_unread;
 
 /// What is shown in place of a secret. It is valid wherever the secret is, so a printed configuration can be read again.
 pub(crate) const REDACTED: &str = "********";
@@ -144,7 +145,7 @@ pub(crate) fn read_secret_file(key: &str, path: &Path) -> Result<Secret, Problem
     let read = File::open(path)
         .and_then(|file| file.take(SECRET_FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     if let Err(error) = read {
-        return Err(problem(format!("unreadable ({})", error.kind())).caused_by(error));
+        return Err(problem(format!("unreadable ({})", why_unread(&error))).caused_by(error));
     }
     if bytes.len() as u64 > SECRET_FILE_BYTES_MAX {
         return Err(problem("larger than 64 KiB".to_owned()));

@@ -10,6 +10,7 @@ use debezium::{Finding, Format, Input, Lookup, ReadError, Reading};
 use router::connect::DebeziumVersion;
 
 use crate::codes::{Code, Problem};
+use crate::config_file::why_unread;
 
 /// Where a Connect configuration is, and what stands beside it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -138,8 +139,7 @@ fn text_of(path: &Path, option: &str) -> Result<String, Problem> {
             "correct the path given with {option}, or the rights of the file"
         ))
     };
-    let bytes =
-        bytes_of(path).map_err(|error| problem(error.kind().to_string()).caused_by(error))?;
+    let bytes = bytes_of(path).map_err(|error| problem(why_unread(&error)).caused_by(error))?;
     let bytes = bytes.ok_or_else(|| problem("more than 1 MiB".to_owned()))?;
     // The decoding error would carry the bytes along, so only its position is kept.
     String::from_utf8(bytes).map_err(|error| {

@@ -73,7 +73,7 @@ fn a_file_that_cannot_be_read_is_named() {
         &[
             "PH0101: configuration file \"",
             "missing.toml\"",
-            "entity not found",
+            "no such file",
             "-c",
         ],
     );
