@@ -33,7 +33,6 @@ async fn b29_two_hundred_thousand_rows_in_one_transaction_take_flat_memory() -> 
     consumer.wait_for_events(2000, SOON).await?;
     slot.catches_up(SOON).await?;
     let usual_kb = connector.memory_kb("VmHWM")?;
-    let before = slot.wal_position().await?;
     insert(&client, 2001, 202_000).await?;
     let end = slot.wal_position().await?;
     consumer
@@ -47,7 +46,6 @@ async fn b29_two_hundred_thousand_rows_in_one_transaction_take_flat_memory() -> 
             "{confirmed} is confirmed with half of the transaction sent"
         );
     }
-    ensure!(confirmed >= before || confirmed < end);
     consumer
         .wait_for_events(all, Duration::from_secs(90))
         .await?;

@@ -232,7 +232,12 @@ async fn b27_a_second_signal_ends_at_once() -> Result<()> {
         "{:?}",
         told.elapsed()
     );
-    ensure!(code != 0, "two signals and an open event, yet exit code 0");
+    ensure!(code == 4, "exit code {code}");
+    ensure!(
+        connector.messages_with(&["PH0707: "]).len() == 1,
+        "{}",
+        connector.log()
+    );
     fixture.servers.kafka.resume_node(e2e::servers::NODE)?;
     slot.released().await?;
     let connector = fixture.start().await?;

@@ -13,7 +13,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("bytea_output", "'escape'"),
     ("extra_float_digits", "-15"),
     ("search_path", "'hostile'"),
-    ("lc_monetary", "'C'"),
+    ("lc_monetary", "'C.UTF-8'"),
     ("xmlbinary", "'hex'"),
     ("statement_timeout", "'300ms'"),
     ("lock_timeout", "'300ms'"),

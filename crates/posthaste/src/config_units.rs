@@ -145,8 +145,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in ".*") {
-            prop_assert!(parse_duration(&text).is_ok() || parse_duration(&text).is_err());
-            prop_assert!(parse_size(&text).is_ok() || parse_size(&text).is_err());
+            drop(parse_duration(&text));
+            drop(parse_size(&text));
         }
     }
 }
