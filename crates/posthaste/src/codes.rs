@@ -120,15 +120,32 @@ fn write_on_one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 }
 
 impl Code {
-    /// The exit status that goes with this code: 1 unexpected, 2 configuration, 4 drain limit, otherwise 3.
+    /// The exit status that goes with this code: 1 unexpected, 2 configuration, 4 stopped with
+    /// something unconfirmed, otherwise 3.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match (self, self.number() / 100) {
-            (Self::DrainLimitReached, _) => 4,
+            (Self::DrainLimitReached | Self::SecondSignal, _) => 4,
             (_, 0) => 1,
             (_, 1) => 2,
             _ => 3,
         }
+    }
+}
+
+#[cfg(test)]
+impl Code {
+    /// Whether it never ends the process, with whatever options.
+    pub(crate) fn is_warning(self) -> bool {
+        matches!(
+            self,
+            Self::PublicationOperations
+                | Self::TableInherited
+                | Self::SlotAtRisk
+                | Self::TimelineChanged
+                | Self::StateUnreadable
+                | Self::StateForeign
+        )
     }
 }
 
@@ -194,6 +211,7 @@ mod tests {
         assert_eq!(Code::WalLevel.exit_code(), 3);
         assert_eq!(Code::KafkaRecordTooLarge.exit_code(), 3);
         assert_eq!(Code::DrainLimitReached.exit_code(), 4);
+        assert_eq!(Code::SecondSignal.exit_code(), 4);
     }
 
     #[test]

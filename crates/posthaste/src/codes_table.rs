@@ -157,7 +157,7 @@ codes! {
         "The other side answered something the protocol does not allow here. It may not be a PostgreSQL server.",
         "Check the address; report it if it is PostgreSQL.";
     ServerTlsFiles = 214, "certificate or key unusable",
-        "`sslrootcert`, `sslcert` or `sslkey` is missing, unreadable or not PEM.",
+        "A file named by `sslrootcert`, `sslcert` or `sslkey` is missing, unreadable, readable by others, not PEM, or does not fit the others.",
         "Correct path, rights or content.";
     ServerStalled = 215, "PostgreSQL silent",
         "The connection is open but nothing arrives within the stall limit. Posthaste drops it and connects again.",
@@ -221,7 +221,7 @@ codes! {
         "All `max_replication_slots` are used.",
         "Drop slots that nobody reads, or raise the setting and restart.";
     SendersExhausted = 320, "no replication connection left",
-        "All `max_wal_senders` are used. Retried with backoff.",
+        "All `max_wal_senders` are used, which is retried with backoff; or the setting is 0, which is not.",
         "Stop replicas that nobody needs, or raise the setting and restart.";
     CreateRefused = 321, "publication or slot cannot be created",
         "`source.create` is on, but the role lacks the right, or the statement failed.",
@@ -283,7 +283,7 @@ codes! {
         "The system identifier differs from the one seen before: this is not the same database cluster.",
         "Check the address; after a restore, remove the state file knowingly.";
     TimelineChanged = 406, "server on another timeline",
-        "A standby was promoted or a backup restored. The remembered position is not used.",
+        "A warning. A standby was promoted or a backup restored since the position was remembered. It is not used.",
         "Check that no event was lost by the fail-over.";
 
     RowColumnMissing = 501, "row lacks a mapped column",
@@ -337,16 +337,16 @@ codes! {
         "Grant it to the principal.";
 
     StateUnreadable = 701, "state file cannot be read",
-        "The file in `state.directory` is damaged or may not be read.",
+        "A warning. The file in `state.directory` is damaged or may not be read. It is not used.",
         "Correct its rights, or remove it: that costs at most repeated events, never lost ones.";
     StateForeign = 702, "state file belongs elsewhere",
-        "The file was written for another server, database or slot.",
+        "A warning. The file was written for another server, database or slot. It is not used.",
         "Give each pipeline its own directory or name, or remove the file.";
     StateAhead = 703, "state file ahead of the server",
         "The remembered position lies beyond what the server has written: it was restored from a backup or is another server.",
         "Find out what happened to the server; then remove the file.";
     StateUnwritable = 704, "state file cannot be written",
-        "The position cannot be saved. Delivery goes on; a restart may repeat events.",
+        "The position cannot be saved. At the start this ends the process; later it is a warning, delivery goes on, and a restart may repeat events.",
         "Correct rights and free space of `state.directory`.";
     HttpListen = 705, "HTTP address cannot be opened",
         "`http.listen` is in use or not allowed.",
@@ -416,12 +416,12 @@ mod tests {
                 write!(text, "\n## {title}\n\n| code | problem | what it means | what to do | exit |\n|---|---|---|---|---|\n").expect("to a string");
             }
             let (title, meaning, action) = (code.title(), code.meaning(), code.action());
-            writeln!(
-                text,
-                "| {code} | {title} | {meaning} | {action} | {} |",
-                code.exit_code()
-            )
-            .expect("to a string");
+            let exit = match code.is_warning() {
+                true => "–".to_owned(),
+                false => code.exit_code().to_string(),
+            };
+            writeln!(text, "| {code} | {title} | {meaning} | {action} | {exit} |")
+                .expect("to a string");
         }
         text
     }

@@ -12,14 +12,16 @@ use crate::intake::IntakeError;
 pub(crate) fn connect(error: ConnectError) -> Problem {
     let problem = match &error {
         ConnectError::Unreachable { target, reason, .. } => {
-            let code = match error.sqlstate() {
-                Some("57P03" | "57P01" | "57P02") => Code::ServerStarting,
-                Some("53300") => Code::ServerConnectionsExhausted,
-                _ => Code::ServerUnreachable,
-            };
-            Problem::new(code, target.clone())
-                .found(with_server(reason, error.server()))
-                .needed("a running PostgreSQL")
+            let found = with_server(reason, error.server());
+            match error.server() {
+                Some(server) if server.sqlstate == "53300" => exhausted(server, target, found),
+                Some(server) if server.sqlstate.starts_with("57P") => {
+                    Problem::new(Code::ServerStarting, target.clone()).found(found)
+                }
+                _ => Problem::new(Code::ServerUnreachable, target.clone())
+                    .found(found)
+                    .needed("a running PostgreSQL"),
+            }
         }
         ConnectError::Server(server) => server_error(server),
         ConnectError::Tls { target, reason, .. } => Problem::new(tls_code(reason), target.clone())
@@ -31,7 +33,7 @@ pub(crate) fn connect(error: ConnectError) -> Problem {
         }
         ConnectError::Config {
             keyword, reason, ..
-        } => Problem::new(Code::ConfigConnection, keyword.clone()).found(reason.clone()),
+        } => Problem::new(config_code(keyword), keyword.clone()).found(reason.clone()),
         ConnectError::Protocol { context } => {
             Problem::new(Code::ServerProtocol, "server").found(context.clone())
         }
@@ -46,6 +48,14 @@ fn auth_code(reason: &str) -> Code {
         Code::ServerCleartextPassword
     } else {
         Code::ServerAuthenticationMethod
+    }
+}
+
+/// The keywords themselves were checked with the configuration; what is found wrong with these now are the files.
+fn config_code(keyword: &str) -> Code {
+    match keyword {
+        "sslrootcert" | "sslcert" | "sslkey" => Code::ServerTlsFiles,
+        _ => Code::ConfigConnection,
     }
 }
 
@@ -74,10 +84,7 @@ fn server_error(server: &ServerError) -> Problem {
             .found(found)
             .needed("the database that holds the outbox")
             .fix("check source.dbname or the path of source.url"),
-        "53300" => Problem::new(Code::ServerConnectionsExhausted, "server")
-            .found(found)
-            .needed("a free connection and a free walsender")
-            .fix("raise max_connections or max_wal_senders if this does not pass"),
+        "53300" => exhausted(server, "server", found),
         "57P01" | "57P02" | "57P03" => {
             Problem::new(Code::ServerStarting, "server").found(found)
         }
@@ -88,6 +95,27 @@ fn server_error(server: &ServerError) -> Problem {
             .found(found)
             .fix(server.hint.clone().unwrap_or_default()),
     }
+}
+
+/// No slot of a kind is left. The name of the setting stands in every translation of the server's message.
+fn exhausted(server: &ServerError, target: &str, found: String) -> Problem {
+    let (code, needed, fix) = if server.message.contains("max_wal_senders") {
+        (
+            Code::SendersExhausted,
+            "a free walsender",
+            "stop replicas that nobody needs, or raise max_wal_senders, if this does not pass",
+        )
+    } else {
+        (
+            Code::ServerConnectionsExhausted,
+            "a free connection",
+            "free connections, or raise max_connections or the role's limit, if this does not pass",
+        )
+    };
+    Problem::new(code, target)
+        .found(found)
+        .needed(needed)
+        .fix(fix)
 }
 
 fn with_server(reason: &str, server: Option<&ServerError>) -> String {

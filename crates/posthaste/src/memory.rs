@@ -63,7 +63,7 @@ impl Memory {
         match file.load() {
             Loaded::Missing => {}
             Loaded::Stored(stored) => memory.stored = Some(stored),
-            Loaded::Unusable(problem) => warn!("{problem}"),
+            Loaded::Unusable(problem) => warn!(code = %problem.code, "{problem}"),
         }
         memory.file = Some(file);
         Ok(memory)
@@ -108,10 +108,7 @@ impl Memory {
         )?;
         let new_history = start.ignored.is_some();
         if let Some(ignored) = start.ignored {
-            warn!(
-                "starting from the slot's own position {}: {ignored}",
-                start.position
-            );
+            warn!(code = %ignored.code, "{ignored}");
         }
         let position = self.handover_start(start.position, checked.server_wal_position)?;
         self.seen = Some(checked.identity.clone());
@@ -170,7 +167,7 @@ impl Memory {
                     .found(error.to_string())
                     .needed("room and rights to write it")
                     .caused_by(error);
-                warn!("{problem}");
+                warn!(code = %problem.code, "{problem}");
             }
         }
     }

@@ -293,6 +293,33 @@ mod tests {
     }
 
     #[test]
+    fn used_up_walsenders_are_told_apart_from_used_up_connections() {
+        let mut error = ServerError::default();
+        error.sqlstate = "53300".to_owned();
+        error.message =
+            "number of requested standby connections exceeds max_wal_senders (currently 1)"
+                .to_owned();
+        let error = CheckError::Connect(ConnectError::Server(Box::new(error)));
+        check(error.into(), BACKOFF, Code::SendersExhausted);
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_used_stops_with_a_code_of_its_own() {
+        for (keyword, code) in [
+            ("sslrootcert", Code::ServerTlsFiles),
+            ("sslkey", Code::ServerTlsFiles),
+            ("options", Code::ConfigConnection),
+        ] {
+            let error = ConnectError::Config {
+                keyword: keyword.to_owned(),
+                reason: "text".to_owned(),
+                source: None,
+            };
+            check(CheckError::Connect(error).into(), None, code);
+        }
+    }
+
+    #[test]
     fn a_held_slot_is_waited_for_steadily() {
         let held = CheckError::Held {
             slot: "outbox".to_owned(),

@@ -194,12 +194,12 @@ impl StateFile {
 }
 
 /// Where to start, and what was left out of the decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Start {
     /// What START_REPLICATION is given; the server takes the later of this and its own.
     pub position: Lsn,
     /// Why the stored position was not used, to be logged.
-    pub ignored: Option<String>,
+    pub ignored: Option<Problem>,
 }
 
 /// Chooses between the slot's position and the stored one. Pure.
@@ -219,11 +219,11 @@ pub fn start_position(
             ignored: None,
         });
     };
-    if let Some(difference) = difference(&stored.identity, identity) {
-        let ignored = format!(
-            "the stored position {} belongs to {difference}",
-            stored.confirmed_lsn
-        );
+    if let Some((code, difference)) = difference(&stored.identity, identity) {
+        let what = format!("stored position {}", stored.confirmed_lsn);
+        let ignored = Problem::new(code, what).found(format!(
+            "it belongs to {difference}; it is not used, the stream starts from the slot's own position {slot_confirmed}"
+        ));
         return Ok(Start {
             position: slot_confirmed,
             ignored: Some(ignored),
@@ -249,7 +249,7 @@ fn ahead(stored: &Stored, server_wal_position: Lsn) -> Problem {
         ))
 }
 
-fn difference(stored: &Identity, found: &Identity) -> Option<String> {
+fn difference(stored: &Identity, found: &Identity) -> Option<(Code, String)> {
     let pairs = [
         (
             "system identifier",
@@ -261,13 +261,15 @@ fn difference(stored: &Identity, found: &Identity) -> Option<String> {
     ];
     let named = pairs.into_iter().find(|(_, stored, found)| stored != found);
     if let Some((what, stored, found)) = named {
-        return Some(format!("{what} {stored}, and this is {found}"));
+        let difference = format!("{what} {stored}, and this is {found}");
+        return Some((Code::StateForeign, difference));
     }
     (stored.timeline != found.timeline).then(|| {
-        format!(
+        let difference = format!(
             "timeline {}, and this is {}",
             stored.timeline, found.timeline
-        )
+        );
+        (Code::TimelineChanged, difference)
     })
 }
 
@@ -430,34 +432,40 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_start(slot: u64, remembered: Option<&Stored>, expected: u64, ignored: bool) {
+    fn check_start(slot: u64, remembered: Option<&Stored>, expected: u64) {
         let start =
             start_position(Lsn::new(slot), remembered, &identity(), Lsn::new(1000)).unwrap();
         assert_eq!(start.position, Lsn::new(expected));
-        assert_eq!(start.ignored.is_some(), ignored, "{:?}", start.ignored);
+        assert!(start.ignored.is_none(), "{:?}", start.ignored);
     }
 
     #[test]
     fn the_later_position_of_the_same_slot_is_taken() {
-        check_start(10, None, 10, false);
-        check_start(10, Some(&stored(20)), 20, false);
-        check_start(30, Some(&stored(20)), 30, false);
-        check_start(10, Some(&stored(1000)), 1000, false);
+        check_start(10, None, 10);
+        check_start(10, Some(&stored(20)), 20);
+        check_start(30, Some(&stored(20)), 30);
+        check_start(10, Some(&stored(1000)), 1000);
     }
 
     #[test]
     fn a_position_of_another_history_is_ignored_and_said() {
-        let elsewhere: [fn(&mut Identity); 4] = [
-            |identity| identity.system_identifier.push('2'),
-            |identity| identity.timeline = 2,
-            |identity| identity.database.push('2'),
-            |identity| identity.slot.push('2'),
+        let elsewhere: [(fn(&mut Identity), Code); 4] = [
+            (
+                |identity| identity.system_identifier.push('2'),
+                Code::StateForeign,
+            ),
+            (|identity| identity.timeline = 2, Code::TimelineChanged),
+            (|identity| identity.database.push('2'), Code::StateForeign),
+            (|identity| identity.slot.push('2'), Code::StateForeign),
         ];
-        for change in elsewhere {
+        for (change, code) in elsewhere {
             // Beyond the server's end as well: of another history, that says nothing.
             let mut other = stored(2000);
             change(&mut other.identity);
-            check_start(10, Some(&other), 10, true);
+            let start = start_position(Lsn::new(10), Some(&other), &identity(), Lsn::new(1000));
+            let start = start.unwrap();
+            assert_eq!(start.position, Lsn::new(10));
+            assert_eq!(start.ignored.expect("said").code, code);
         }
     }
 

@@ -13,7 +13,10 @@ pub(crate) fn check(files: &[File]) -> Vec<String> {
         Err(missing) => broken.push(missing),
     }
     match (find(files, CODES), find(files, ERRORS)) {
-        (Ok(table), Ok(errors)) => codes(files, &defined_codes(&table.text), errors, &mut broken),
+        (Ok(table), Ok(errors)) => {
+            codes(files, &defined_codes(&table.text), errors, &mut broken);
+            unused_codes(files, &table.text, &mut broken);
+        }
         (table, errors) => broken.extend(table.err().into_iter().chain(errors.err())),
     }
     for file in files.iter().filter(|file| file.is_markdown()) {
@@ -119,6 +122,33 @@ fn codes(files: &[File], defined: &[u32], errors: &File, broken: &mut Vec<String
             }
         }
     }
+}
+
+/// A code that nothing makes is a promise of the document that is not kept.
+fn unused_codes(files: &[File], table: &str, broken: &mut Vec<String>) {
+    let product = files.iter().filter(|file| {
+        file.is_rust() && file.path.starts_with("crates/posthaste/src/") && file.path != CODES
+    });
+    let lines: Vec<&str> = product.flat_map(File::code).map(|(_, line)| line).collect();
+    let rows = table.lines().filter_map(|line| {
+        let (name, rest) = line.trim().split_once(" = ")?;
+        let is_row = name.chars().all(char::is_alphanumeric) && rest.contains(", \"");
+        is_row.then_some(name)
+    });
+    for name in rows {
+        let used = format!("Code::{name}");
+        if !lines.iter().any(|line| names(line, &used)) {
+            broken.push(format!("{CODES}: nothing makes {name}"));
+        }
+    }
+}
+
+/// Whether the path stands in the text as a whole.
+fn names(text: &str, path: &str) -> bool {
+    text.match_indices(path).any(|(at, _)| {
+        let rest = text.get(at + path.len()..).unwrap_or_default();
+        !rest.starts_with(|next: char| next.is_ascii_alphanumeric())
+    })
 }
 
 /// `PH0123` is the example that the documents use for "a code".
@@ -266,6 +296,21 @@ mod tests {
         assert_eq!(broken(table, "PH0101", ""), 1);
         assert_eq!(broken(table, "PH0101 PH0007", "\"PH0999\""), 1);
         assert_eq!(broken("A = 1, \"a\",\nB = 1, \"b\",\n", "PH0001", ""), 1);
+    }
+
+    #[test]
+    fn a_code_that_nothing_makes_is_told() {
+        let table = "    Lost = 101, \"a\",\n        \"text\",\n";
+        for (text, told) in [
+            ("Problem::new(Code::Lost, a)", 0),
+            ("Problem::new(Code::LostAgain, a)", 1),
+            ("#[cfg(test)]\nmod tests {\n    Code::Lost\n}\n", 1),
+        ] {
+            let mut broken = Vec::new();
+            let user = file("crates/posthaste/src/a.rs", text);
+            unused_codes(&[user], table, &mut broken);
+            assert_eq!(broken.len(), told, "{text}");
+        }
     }
 
     #[test]
