@@ -1,4 +1,4 @@
-//! The connection ends under us: terminated, restarted, refused, frozen, or the slot taken by somebody else.
+//! The connection ends under us: terminated, restarted, refused, frozen.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,6 @@ use e2e::servers::Servers;
 use e2e::wait;
 use e2e::writer::Load;
 use xtask::postgres::StopMode;
-use xtask::process::Signal;
 
 /// B25: back within 15 s after the server accepts connections.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
@@ -319,103 +318,6 @@ async fn b26_c_hours_of_quiet_in_short_cause_no_reconnect() -> Result<()> {
         connector.stop().await?;
     }
     Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b22_b_a_second_instance_waits_and_disturbs_nobody() -> Result<()> {
-    let fixture = Fixture::new("b22_b").await?;
-    let mut consumer = fixture.consumer(&["order"])?;
-    let active = fixture.start().await?;
-    let slot = fixture.watch_slot().await?;
-    let walsender = slot.walsender().await?;
-    // It has its own state: it is another machine.
-    let standby = Connector::start(&fixture.config().without("state.directory"))?;
-    let pid = walsender.to_string();
-    standby
-        .prints(&["PH0314", &fixture.slot, &pid], SOON)
-        .await?;
-    let client = fixture.client().await?;
-    let mut n = 0;
-    wait::throughout(
-        "the active one is undisturbed",
-        Duration::from_secs(6),
-        async || {
-            n += 1;
-            fixture.insert(&client, n).await?;
-            Ok(slot.state().await?.active_pid == Some(walsender) && active.is_ready().await)
-        },
-    )
-    .await?;
-    // One line a holder, not one a try.
-    let lines = standby.lines_with(&["PH0314"]);
-    ensure!(lines.len() == 1, "{} lines: {lines:#?}", lines.len());
-    let expected = usize::try_from(n)?;
-    consumer.wait_for_records(expected, SOON).await?;
-    slot.catches_up(SOON).await?;
-    ensure!(consumer.read_to_end().await?.len() == expected);
-    active.kill()?;
-    let killed = Instant::now();
-    standby.ready().await?;
-    ensure!(
-        killed.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        killed.elapsed()
-    );
-    fixture.insert(&client, n + 1).await?;
-    consumer.wait_for_events(expected + 1, SOON).await?;
-    standby.stop().await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b22_a_a_frozen_holder_is_waited_for_and_replaced() -> Result<()> {
-    let fixture = Fixture::new("b22_a").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '4s'",
-            fixture.role
-        ))
-        .await?;
-    let mut consumer = fixture.consumer(&["order"])?;
-    let holder = fixture.start().await?;
-    let client = fixture.client().await?;
-    fixture.insert(&client, 1).await?;
-    consumer.wait_for_records(1, SOON).await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    holder.signal(Signal::STOP)?;
-    let successor = Connector::start(&fixture.config().without("state.directory"))?;
-    successor.prints(&["PH0314"], SOON).await?;
-    fixture.insert(&client, 2).await?;
-    // The server drops the silent holder by itself.
-    successor.ready().await?;
-    consumer.wait_for_events(2, SOON).await?;
-    holder.signal(Signal::KILL)?;
-    ensure!(consumer.read_to_end().await?.len() == 2);
-    successor.stop().await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b22_c_a_slot_held_by_pg_recvlogical_is_taken_when_it_is_free() -> Result<()> {
-    let fixture = Fixture::new("b22_c").await?;
-    let mut consumer = fixture.consumer(&["order"])?;
-    let postgres = &fixture.servers.postgres;
-    let holder = xtask::process::Daemon::spawn(
-        "pg_recvlogical",
-        std::process::Command::new(postgres.bin("pg_recvlogical")?)
-            .args(["--start", "-f", "/dev/null", "-o", "proto_version=1"])
-            .args(["-S", &fixture.slot])
-            .args(["-o", &format!("publication_names={}", fixture.publication)])
-            .args(["-d", &postgres.url("postgres", None, &fixture.database)])
-            .stderr(std::process::Stdio::null()),
-    )?;
-    fixture.watch_slot().await?.walsender().await?;
-    let connector = Connector::start(&fixture.config())?;
-    connector.prints(&["PH0314", &fixture.slot], SOON).await?;
-    drop(holder);
-    connector.ready().await?;
-    let client = fixture.client().await?;
-    fixture.insert(&client, 1).await?;
-    consumer.wait_for_records(1, SOON).await?;
-    connector.stop().await
 }
 
 /// Signals a server process; the number comes from the server itself.

@@ -17,8 +17,10 @@ mod confirmed_position;
 mod graceful_stop;
 // One transaction of 200 000 rows: flat memory.
 mod big_transaction;
-// The connection ends under us: terminated, restarted, frozen, taken.
+// The connection ends under us: terminated, restarted, frozen.
 mod connection;
+// Several instances on one slot: one delivers, the others stand by and take over.
+mod instances;
 // Start: what cannot heal is told in one message and ends the process.
 mod preconditions;
 // Start: what can heal is retried, told once, and not ready meanwhile.

@@ -106,19 +106,30 @@ impl Connector {
         self
     }
 
-    /// Waits until `/readyz` answers 200.
+    /// Waits until it streams: `/readyz` answers 200, and so does `/activez`, which it does not for a standby.
     ///
     /// # Errors
     /// The process ended, or is not ready within the deadline; the text ends with its log.
     pub async fn ready(&self) -> Result<()> {
-        wait::until_true("/readyz to answer 200", READY_TIMEOUT, async || {
-            if let Some(status) = self.daemon.try_wait()? {
-                bail!("posthaste ended: {status}");
-            }
-            Ok(self.is_ready().await)
-        })
+        wait::until_true(
+            "/readyz and /activez to answer 200",
+            READY_TIMEOUT,
+            async || {
+                if let Some(status) = self.daemon.try_wait()? {
+                    bail!("posthaste ended: {status}");
+                }
+                Ok(self.is_ready().await && self.is_active().await)
+            },
+        )
         .await
         .with_context(|| self.log_tail())
+    }
+
+    /// Whether `/activez` answers 200 now.
+    pub async fn is_active(&self) -> bool {
+        self.get("/activez")
+            .await
+            .is_ok_and(|page| page.status == 200)
     }
 
     /// Whether `/readyz` answers 200 now.

@@ -1,8 +1,9 @@
 //! Health: what the pipeline is doing, and the two questions that others ask of it.
 //!
-//! *Ready*: does this instance do its job now? *Live*: is it still able to, or would a restart help? The first may well
-//! be "no" for hours, while a broker is down or another instance holds the slot; the second is "no" only for a loop that
-//! no longer turns. Both answers are pure functions of what was reported and of the time.
+//! *Ready*: does this instance do its job now? For the active one that is to deliver, for a standby to be able to take
+//! over. *Live*: is it still able to, or would a restart help? The first may well be "no" for hours, while a broker is
+//! down; the second is "no" only for a loop that no longer turns. Both answers are pure functions of what was reported
+//! and of the time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,14 +49,28 @@ pub enum Phase {
     Failed,
 }
 
+/// The part an instance plays among those that share a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It reads the slot.
+    Active,
+    /// Another one reads the slot; this one waits for it.
+    Standby,
+    /// Neither, at the moment.
+    None,
+}
+
 /// The answer to *ready?*, as the page shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Readiness {
     /// Whether this instance does its job.
     pub ready: bool,
+    /// Which part it plays among the instances of its slot.
+    pub role: Role,
     /// What it is doing.
     pub phase: Phase,
-    /// Why it is not ready.
+    /// Why it is not ready; for a standby, who holds the slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// For how long it has been in this phase.
@@ -94,8 +109,12 @@ impl Health {
 
     /// Opening connections.
     pub fn connecting(&self) {
-        // The reason for the try stays: while it lasts, that is still what is wrong.
         let mut report = self.report();
+        // A standby tries once a second whether the slot is free. It is one for as long as no try says otherwise.
+        if report.phase == Phase::StandingBy {
+            return;
+        }
+        // The reason for the try stays: while it lasts, that is still what is wrong.
         let reason = report.reason.take();
         report.enter(Phase::Connecting, reason, Instant::now());
     }
@@ -225,34 +244,48 @@ impl Report {
     }
 
     fn readiness(&self, now: Instant) -> Readiness {
-        let reason = match self.phase {
+        let hindrance = match self.phase {
             Phase::Streaming => self.hindrance(now),
+            // It would take the slot and then stand still.
+            Phase::StandingBy if !self.brokers_up => Some(NO_BROKER.to_owned()),
+            Phase::StandingBy => None,
             Phase::Starting => Some("starting".to_owned()),
             Phase::Connecting => Some(
                 self.reason
                     .clone()
                     .unwrap_or_else(|| "connecting".to_owned()),
             ),
-            // An instance that waits for the slot is healthy but does no work: whoever counts ready instances counts
-            // those that deliver.
-            Phase::StandingBy
+            Phase::Waiting | Phase::Draining | Phase::Stopped | Phase::Failed => {
+                Some(self.reason.clone().unwrap_or_default())
+            }
+        };
+        let ready = hindrance.is_none();
+        Readiness {
+            ready,
+            role: self.role(),
+            phase: self.phase,
+            reason: hindrance.or_else(|| self.reason.clone()),
+            seconds_in_phase: now.saturating_duration_since(self.since).as_secs(),
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self.phase {
+            Phase::Streaming => Role::Active,
+            Phase::StandingBy => Role::Standby,
+            Phase::Starting
+            | Phase::Connecting
             | Phase::Waiting
             | Phase::Draining
             | Phase::Stopped
-            | Phase::Failed => Some(self.reason.clone().unwrap_or_default()),
-        };
-        Readiness {
-            ready: reason.is_none(),
-            phase: self.phase,
-            reason,
-            seconds_in_phase: now.saturating_duration_since(self.since).as_secs(),
+            | Phase::Failed => Role::None,
         }
     }
 
     /// What keeps a streaming pipeline from delivering.
     fn hindrance(&self, now: Instant) -> Option<String> {
         if !self.brokers_up {
-            return Some("no Kafka broker reached".to_owned());
+            return Some(NO_BROKER.to_owned());
         }
         if self.refused.is_some() {
             return self.refused.clone();
@@ -283,6 +316,8 @@ impl Report {
     }
 }
 
+const NO_BROKER: &str = "no Kafka broker reached";
+
 /// Events that wait longer than this without any being acknowledged make the instance not ready, although brokers answer.
 const ACKNOWLEDGEMENT_WAIT_MAX: Duration = Duration::from_secs(25);
 
@@ -303,15 +338,21 @@ mod tests {
         report
     }
 
+    fn standing_by(now: Instant) -> Report {
+        let mut report = streaming(now);
+        report.enter(Phase::StandingBy, Some("held by PID 7".to_owned()), now);
+        report
+    }
+
     #[test]
-    fn ready_only_while_streaming_with_a_broker() {
+    fn ready_only_while_streaming_or_standing_by_with_a_broker() {
         let now = Instant::now();
         assert!(streaming(now).readiness(now).ready);
+        assert!(standing_by(now).readiness(now).ready);
         for phase in [
             Phase::Starting,
             Phase::Connecting,
             Phase::Waiting,
-            Phase::StandingBy,
             Phase::Draining,
             Phase::Stopped,
             Phase::Failed,
@@ -321,13 +362,40 @@ mod tests {
             let readiness = report.readiness(now);
             assert!(!readiness.ready, "{phase:?}");
             assert!(readiness.reason.is_some(), "{phase:?}");
+            assert_eq!(readiness.role, Role::None, "{phase:?}");
         }
-        let mut report = streaming(now);
-        report.publisher(false, 0, 10, now);
-        let readiness = report.readiness(now);
+        for mut report in [streaming(now), standing_by(now)] {
+            report.publisher(false, 0, 10, now);
+            let readiness = report.readiness(now);
+            assert!(!readiness.ready, "{:?}", readiness.phase);
+            assert_eq!(readiness.reason.as_deref(), Some(NO_BROKER));
+        }
+    }
+
+    #[test]
+    fn a_standby_says_that_it_is_one_and_who_holds_the_slot() {
+        let now = Instant::now();
+        let readiness = standing_by(now).readiness(now + 7200 * SECOND);
+        assert_eq!((readiness.ready, readiness.role), (true, Role::Standby));
+        assert_eq!(readiness.reason.as_deref(), Some("held by PID 7"));
+        assert_eq!(streaming(now).readiness(now).role, Role::Active);
+    }
+
+    #[test]
+    fn a_standby_stays_one_while_it_tries() {
+        let health = Health::new();
+        health.waiting(Pace::Steady, &Problem::new(Code::SlotActive, "slot"));
+        health.connecting();
+        assert_eq!(health.readiness(Instant::now()).phase, Phase::StandingBy);
+        health.waiting(
+            Pace::Backoff,
+            &Problem::new(Code::ServerUnreachable, "db:5432"),
+        );
+        health.connecting();
+        let readiness = health.readiness(Instant::now());
         assert_eq!(
             (readiness.ready, readiness.phase),
-            (false, Phase::Streaming)
+            (false, Phase::Connecting)
         );
     }
 

@@ -1,9 +1,10 @@
-//! HTTP: three pages to read and nothing to change.
+//! HTTP: four pages to read and nothing to change.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/healthz` | 503 only when a restart would help |
-//! | `/readyz` | 200 when every pipeline does its job, else 503; the body says what each is doing and why |
+//! | `/readyz` | 200 when every pipeline does its job or stands by for it, else 503; the body says what each is doing and why |
+//! | `/activez` | 200 when every pipeline reads its slot, else 503; the body is that of `/readyz` |
 //! | `/metrics` | Prometheus text, or OpenMetrics for those who ask for it |
 
 use std::future::{Future, IntoFuture};
@@ -21,7 +22,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::codes::{Code, Problem};
-use crate::health::{Health, Phase, Readiness};
+use crate::health::{Health, Readiness, Role};
 use crate::metrics::{Metrics, PipelineMetrics};
 
 /// A bound listener; it answers as soon as [`HttpServer::serve`] runs.
@@ -58,7 +59,7 @@ impl HttpServer {
         };
         let listener = TcpListener::bind(listen).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        tracing::info!(%address, "serving /healthz, /readyz and /metrics");
+        tracing::info!(%address, "serving /healthz, /readyz, /activez and /metrics");
         Ok(Self {
             listener,
             address,
@@ -119,7 +120,11 @@ fn routes(instances: Vec<Instance>) -> Router {
         )
         .route(
             "/readyz",
-            get(async |State(pages): State<Arc<Pages>>| readyz(&pages)),
+            get(async |State(pages): State<Arc<Pages>>| state_page(&pages, |page| page.ready)),
+        )
+        .route(
+            "/activez",
+            get(async |State(pages): State<Arc<Pages>>| state_page(&pages, |page| page.active)),
         )
         .route(
             "/metrics",
@@ -144,7 +149,8 @@ fn healthz(pages: &Pages) -> Response {
     }
 }
 
-fn readyz(pages: &Pages) -> Response {
+/// The page about all pipelines; `good` picks the answer that its status gives.
+fn state_page(pages: &Pages, good: impl Fn(&StatePage<'_>) -> bool) -> Response {
     let now = Instant::now();
     let pipelines: Vec<PipelineReadiness<'_>> = pages
         .instances
@@ -154,13 +160,19 @@ fn readyz(pages: &Pages) -> Response {
             readiness: instance.health.readiness(now),
         })
         .collect();
-    let ready = pipelines.iter().all(|pipeline| pipeline.readiness.ready);
-    let status = if ready {
+    let all =
+        |what: fn(&Readiness) -> bool| pipelines.iter().all(|pipeline| what(&pipeline.readiness));
+    let page = StatePage {
+        ready: all(|readiness| readiness.ready),
+        active: all(|readiness| readiness.role == Role::Active),
+        pipelines,
+    };
+    let status = if good(&page) {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    match serde_json::to_string(&ReadyPage { ready, pipelines }) {
+    match serde_json::to_string(&page) {
         Ok(body) => answer(status, "application/json", body + "\n"),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
@@ -170,9 +182,7 @@ fn scrape(pages: &Pages, headers: &HeaderMap) -> Response {
     let now = Instant::now();
     for instance in &pages.instances {
         let readiness = instance.health.readiness(now);
-        instance
-            .metrics
-            .state(readiness.ready, readiness.phase == Phase::Streaming);
+        instance.metrics.state(readiness.ready, readiness.role);
     }
     let wants_open_metrics = headers.get_all(ACCEPT).iter().any(|value| {
         value
@@ -191,8 +201,9 @@ fn scrape(pages: &Pages, headers: &HeaderMap) -> Response {
 }
 
 #[derive(Serialize)]
-struct ReadyPage<'a> {
+struct StatePage<'a> {
     ready: bool,
+    active: bool,
     pipelines: Vec<PipelineReadiness<'a>>,
 }
 

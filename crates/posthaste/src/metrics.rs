@@ -11,6 +11,7 @@ use std::time::Duration;
 use pgoutput::{Lsn, PgTimestamp};
 
 use crate::codes::Code;
+use crate::health::Role;
 use crate::intake::Ignored;
 use crate::policy::Target;
 
@@ -50,6 +51,8 @@ pub const PAYLOADS_VERBATIM: &str = "posthaste_payloads_verbatim_total";
 pub const READY: &str = "posthaste_ready";
 /// Whether this instance reads the slot.
 pub const STREAMING: &str = "posthaste_streaming";
+/// Whether this instance waits for a slot that another one reads.
+pub const STANDBY: &str = "posthaste_standby";
 /// Always 1, with the version as label.
 pub const BUILD_INFO: &str = "posthaste_build_info";
 
@@ -78,6 +81,7 @@ pub(crate) struct Counted {
     pub(crate) payloads_verbatim: AtomicU64,
     pub(crate) ready: AtomicBool,
     pub(crate) streaming: AtomicBool,
+    pub(crate) standby: AtomicBool,
 }
 
 impl PipelineMetrics {
@@ -103,6 +107,7 @@ impl PipelineMetrics {
             payloads_verbatim: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             streaming: AtomicBool::new(false),
+            standby: AtomicBool::new(false),
         }))
     }
 
@@ -197,9 +202,11 @@ impl PipelineMetrics {
     }
 
     /// What the health page says; set before each scrape.
-    pub(crate) fn state(&self, ready: bool, streaming: bool) {
+    pub(crate) fn state(&self, ready: bool, role: Role) {
+        let (streaming, standby) = (role == Role::Active, role == Role::Standby);
         self.0.ready.store(ready, Ordering::Relaxed);
         self.0.streaming.store(streaming, Ordering::Relaxed);
+        self.0.standby.store(standby, Ordering::Relaxed);
     }
 }
 
@@ -316,7 +323,7 @@ mod tests {
             updates: 2,
             ..Ignored::default()
         });
-        metrics.state(true, false);
+        metrics.state(true, Role::Standby);
         let text = scrape(&[&metrics]);
         check(
             &text,
@@ -350,6 +357,7 @@ mod tests {
         );
         check(&text, "posthaste_ready{pipeline=\"orders\"} 1");
         check(&text, "posthaste_streaming{pipeline=\"orders\"} 0");
+        check(&text, "posthaste_standby{pipeline=\"orders\"} 1");
     }
 
     #[test]

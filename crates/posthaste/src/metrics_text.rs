@@ -16,7 +16,7 @@ use crate::metrics::{
     BACKPRESSURE_PAUSED, BUILD_INFO, BYTES_DELIVERED, BYTES_IN_FLIGHT, COMMIT_TO_ACK,
     CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, NOTHING_WAITS,
     OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PAYLOADS_VERBATIM, PipelineMetrics, READY, RECEIVED_LSN,
-    RECONNECTS, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STREAMING, TARGETS,
+    RECONNECTS, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STANDBY, STREAMING, TARGETS,
 };
 use crate::policy::Target;
 
@@ -132,12 +132,7 @@ impl Collector for Pipelines {
             |c| &c.rows_ignored,
         )?;
         writer.verbatim()?;
-        writer.gauge(READY, "Whether /readyz answers 200", |c| {
-            u64::from(c.ready.load(Ordering::Relaxed))
-        })?;
-        writer.gauge(STREAMING, "Whether this instance reads the slot", |c| {
-            u64::from(c.streaming.load(Ordering::Relaxed))
-        })
+        writer.health()
     }
 }
 
@@ -148,6 +143,20 @@ struct Writer<'a, 'e> {
 }
 
 impl Writer<'_, '_> {
+    /// What the pages about health say.
+    fn health(&mut self) -> fmt::Result {
+        self.gauge(READY, "Whether /readyz answers 200", |c| {
+            u64::from(c.ready.load(Ordering::Relaxed))
+        })?;
+        self.gauge(STREAMING, "Whether this instance reads the slot", |c| {
+            u64::from(c.streaming.load(Ordering::Relaxed))
+        })?;
+        let about = "Whether this instance waits for a slot that another one reads";
+        self.gauge(STANDBY, about, |c| {
+            u64::from(c.standby.load(Ordering::Relaxed))
+        })
+    }
+
     fn counter<V>(&mut self, name: &str, help: &str, value: impl Fn(&Counted) -> V) -> fmt::Result
     where
         V: prometheus_client::encoding::EncodeCounterValue,

@@ -219,6 +219,10 @@ impl Supervisor {
             Pace::Steady => STEADY_DELAY,
         };
         self.lost(&retry, delay);
+        if let Some(publishing) = &self.publishing {
+            // A standby without a broker could not take over.
+            self.health.publisher(&publishing.state());
+        }
         self.metrics.retry(retry.target, retry.problem.code);
         match self
             .shutdown

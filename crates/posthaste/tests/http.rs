@@ -102,6 +102,8 @@ async fn readyz_says_phase_and_reason() {
         "PH0201: db:5432/app: found connection refused"
     );
 
+    assert_eq!(body["pipelines"][0]["role"], "none");
+
     pages.instance.health.streaming();
     let streaming = pages.get("/readyz").await.json();
     assert_eq!(streaming["pipelines"][0]["phase"], "streaming");
@@ -109,6 +111,32 @@ async fn readyz_says_phase_and_reason() {
         streaming["pipelines"][0]["reason"],
         "no Kafka broker reached"
     );
+}
+
+#[tokio::test]
+async fn activez_tells_the_one_that_reads_the_slot() {
+    let pages = Pages::serve().await;
+    assert_eq!(pages.get("/activez").await.status, 503);
+
+    pages.instance.health.streaming();
+    let active = pages.get("/activez").await;
+    assert_eq!(active.status, 200);
+    let body = active.json();
+    assert_eq!(body["active"], true);
+    assert_eq!(body["pipelines"][0]["role"], "active");
+    let metrics = pages.get("/metrics").await.body;
+    assert!(metrics.contains("posthaste_standby{pipeline=\"default\"} 0\n"));
+
+    let held = Problem::new(Code::SlotActive, "replication slot outbox").found("held by PID 7");
+    pages.instance.health.waiting(Pace::Steady, &held);
+    let standby = pages.get("/activez").await;
+    assert_eq!(standby.status, 503);
+    let body = standby.json();
+    assert_eq!(body["active"], false);
+    assert_eq!(body["pipelines"][0]["role"], "standby");
+    let metrics = pages.get("/metrics").await.body;
+    assert!(metrics.contains("posthaste_standby{pipeline=\"default\"} 1\n"));
+    assert!(metrics.contains("posthaste_streaming{pipeline=\"default\"} 0\n"));
 }
 
 #[tokio::test]
