@@ -449,7 +449,8 @@ mod tests {
 
     #[test]
     fn a_position_of_another_history_is_ignored_and_said() {
-        let elsewhere: [(fn(&mut Identity), Code); 4] = [
+        type Change = fn(&mut Identity);
+        let elsewhere: [(Change, Code); 4] = [
             (
                 |identity| identity.system_identifier.push('2'),
                 Code::StateForeign,

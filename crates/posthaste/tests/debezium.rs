@@ -297,7 +297,11 @@ fn a_value_that_only_the_client_refuses_shows_in_the_check() {
     let case = case.with_arguments(&["--worker", worker.to_str().expect("text")]);
     let ran = case.run("check");
     assert_eq!(ran.status, 2, "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.last_line().contains("`client.dns.lookup`"), "{}", ran.stdout);
+    assert!(
+        ran.last_line().contains("`client.dns.lookup`"),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]
