@@ -4,6 +4,7 @@
 use crate::error::{DecodeError, Violation};
 use crate::message::{Message, RelationIds};
 use crate::relation::{Relation, Relations};
+use crate::row_id::RowId;
 use crate::value::Tuple;
 use crate::{Lsn, PgTimestamp};
 
@@ -132,6 +133,17 @@ pub struct Row<'a> {
     pub relation: &'a Relation,
     /// Its values.
     pub tuple: Tuple<'a>,
+}
+
+impl Row<'_> {
+    /// Its identity in the log.
+    #[must_use]
+    pub fn id(&self) -> RowId {
+        RowId {
+            commit_lsn: self.transaction.final_lsn,
+            insert_index: self.insert_index,
+        }
+    }
 }
 
 impl Transactions {

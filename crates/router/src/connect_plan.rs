@@ -68,6 +68,11 @@ impl ConnectPlan {
         self.columns.get(slot.0)?.as_ref()
     }
 
+    /// Where the tuple has a column.
+    pub(crate) fn index(&self, slot: ColumnSlot) -> Option<usize> {
+        Some(self.column(slot)?.index)
+    }
+
     /// A column's text without any judgement.
     pub(crate) fn text<'a>(&self, tuple: Tuple<'a>, slot: ColumnSlot) -> Option<&'a [u8]> {
         match tuple.columns().nth(self.column(slot)?.index)? {

@@ -18,6 +18,7 @@ use super::{ConnectConfig, TypeModes};
 use crate::error::{ConnectConfigError, RouteError, RowPosition, cut};
 use crate::record::RecordBuffer;
 use crate::route::{EVENT_ID_BYTES_MAX, column_list, shown_topic};
+use crate::row_summary::RowSummary;
 
 /// Turns rows of captured tables, and logical messages, into the records that a Debezium connector would make of them.
 ///
@@ -282,6 +283,30 @@ impl ConnectRouter {
                 Err(self.explain(fault, message_position(message), "those of its JSON text"))
             }
         }
+    }
+
+    /// What the row says of itself; `None` if it is of no outbox table.
+    #[must_use]
+    pub fn summary<'a>(&'a self, row: &Row<'a>) -> Option<RowSummary<'a>> {
+        let plan = plan(&self.plans, row.relation.id)?;
+        if !matches!(plan.entry, Entry::Routed { .. }) {
+            return None;
+        }
+        let mapping = &self.router.mapping;
+        let text = |slot| plan.text(row.tuple, slot);
+        Some(RowSummary {
+            table: &plan.table,
+            id: text(mapping.id),
+            aggregate_type: text(mapping.route),
+            aggregate_id: text(mapping.key),
+            aggregate_columns: [mapping.route, mapping.key]
+                .into_iter()
+                .filter_map(|slot| plan.index(slot))
+                .max()
+                .map_or(0, |last| last + 1),
+            payload: text(mapping.payload),
+            payload_is_bytea: false,
+        })
     }
 
     /// Whether rows of this relation make records.

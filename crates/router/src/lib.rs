@@ -91,6 +91,7 @@ mod error;
 mod outbox;
 mod record;
 mod route;
+mod row_summary;
 mod table;
 mod template;
 mod timestamp;
@@ -102,6 +103,7 @@ pub use error::{
 };
 pub use record::{Place, Record, RecordBuffer, RecordBuilder, ValueWriter};
 pub use route::Router;
+pub use row_summary::RowSummary;
 pub use table::TableName;
 
 #[cfg(test)]

@@ -215,6 +215,17 @@ impl Plan {
         Ok(fields)
     }
 
+    /// Where the tuple has a column.
+    pub(crate) fn index(&self, slot: Slot) -> Option<usize> {
+        Some(self.located.get(slot.0)?.as_ref()?.index)
+    }
+
+    /// Whether a column's text stands for other bytes.
+    pub(crate) fn is_bytea(&self, slot: Slot) -> bool {
+        let located = self.located.get(slot.0);
+        located.is_some_and(|located| located.as_ref().is_some_and(|located| located.is_bytea))
+    }
+
     /// A column's text without any judgement, for naming a row that could not be read.
     pub(crate) fn text<'a>(&self, tuple: Tuple<'a>, slot: Slot) -> Option<&'a [u8]> {
         let located = self.located.get(slot.0)?.as_ref()?;

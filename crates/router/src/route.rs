@@ -12,6 +12,7 @@ use crate::config::{RouterConfig, TimestampSource};
 use crate::error::{RouteError, RouterConfigError, RowPosition, ValueProblem, cut};
 use crate::outbox::{BYTEA_OID, Fault, Field, Fields, Mapping, Plan, Slot};
 use crate::record::{Place, RecordBuffer, RecordBuilder};
+use crate::row_summary::RowSummary;
 use crate::table::TableName;
 use crate::template::{TopicTemplate, check_topic};
 use crate::timestamp;
@@ -111,6 +112,29 @@ impl Router {
             }
             Err(fault) => Err(self.explain(fault, row, plan)),
         }
+    }
+
+    /// What the row says of itself; `None` if it is of no outbox table.
+    #[must_use]
+    pub fn summary<'a>(&'a self, row: &Row<'a>) -> Option<RowSummary<'a>> {
+        let plan = self.plan(row.relation.id)?;
+        let text = |slot| plan.text(row.tuple, slot);
+        Some(RowSummary {
+            table: &plan.table,
+            id: text(self.mapping.id),
+            aggregate_type: self.mapping.aggregate_type.and_then(text),
+            aggregate_id: text(self.mapping.aggregate_id),
+            aggregate_columns: self
+                .mapping
+                .aggregate_type
+                .into_iter()
+                .chain([self.mapping.aggregate_id])
+                .filter_map(|slot| plan.index(slot))
+                .max()
+                .map_or(0, |last| last + 1),
+            payload: text(self.mapping.payload),
+            payload_is_bytea: plan.is_bytea(self.mapping.payload),
+        })
     }
 
     /// Whether rows of this relation make records.
