@@ -1,12 +1,12 @@
 //! Stage 6 of 9, its input: a batch, the stretch of the stream that the reader hands to the publisher.
 
-use pgoutput::{Lsn, TransactionId};
+use pgoutput::{Lsn, RowId, TransactionId};
 use router::RecordBuffer;
 
 /// A stretch of the stream in stream order. Cleared and reused, so that an event costs no allocation.
 ///
-/// Invariant: there are as many [`Entry::Record`]s and [`Entry::Message`]s together as `records`, and the n-th stands for the
-/// n-th. A transaction may begin in one batch and end in a later one.
+/// Invariant: there are as many [`Entry::Record`]s, [`Entry::Message`]s and [`Entry::Parked`]s together as `records`, and the
+/// n-th stands for the n-th. A transaction may begin in one batch and end in a later one.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// What is to be sent.
@@ -61,6 +61,8 @@ pub enum Entry {
         /// Where it is in the log: its identity.
         lsn: Lsn,
     },
+    /// The next of the batch's records, made of a row that was parked and is published again; outside any transaction.
+    Parked(RowId),
     /// The transaction ended here.
     Commit {
         /// Where its commit record ends: the place where the position may stand.
@@ -71,6 +73,17 @@ pub enum Entry {
         /// That place.
         wal_end: Lsn,
     },
+}
+
+/// Which event a record is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventIdentity {
+    /// A row, or a message that belongs to a transaction and is counted like one.
+    Row(RowId),
+    /// A message outside any transaction, by its place in the log.
+    Message(Lsn),
+    /// A row that was parked and is published again.
+    Parked(RowId),
 }
 
 /// How much of a batch the publisher has taken.

@@ -32,6 +32,7 @@
 //! ```
 
 mod batch;
+mod careful;
 mod error;
 mod kafka;
 mod kafka_context;
@@ -47,7 +48,8 @@ mod publisher;
 mod ticket;
 mod tracker;
 
-pub use batch::{Batch, Entry};
+pub use batch::{Batch, Entry, EventIdentity};
+pub use careful::Careful;
 pub use error::{Failure, KafkaConfigError, PublishError};
 pub use kafka::{BrokerProbe, KafkaProducer};
 pub use kafka_options::KafkaConfig;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use pgoutput::{Lsn, PgTimestamp};
 use router::Record;
 
-use crate::batch::{Batch, Entry};
+use crate::batch::{Batch, Entry, EventIdentity};
+use crate::careful::{Careful, Suspects};
 use crate::error::PublishError;
 use crate::producer::{EnqueueError, Producer};
 use crate::ticket::Ticket;
@@ -28,6 +29,7 @@ pub struct Publisher<P> {
     /// Issued for a record that the producer had no room for.
     held: Option<Ticket>,
     failure: Option<Stop>,
+    suspects: Suspects,
     /// Commit times of transactions acknowledged since the last poll.
     reached: Vec<PgTimestamp>,
     attempt: u64,
@@ -43,6 +45,7 @@ impl<P: Producer> Publisher<P> {
             tracker: Tracker::new(seed),
             held: None,
             failure: None,
+            suspects: Suspects::default(),
             reached: Vec::new(),
             attempt: 0,
         }
@@ -69,15 +72,18 @@ impl<P: Producer> Publisher<P> {
         }
         while let Some(entry) = batch.entries.get(batch.cursor.entry) {
             match *entry {
-                Entry::Begin(transaction) => self.tracker.begin(transaction),
+                Entry::Begin(transaction) => {
+                    self.suspects.begin(transaction.final_lsn);
+                    self.tracker.begin(transaction);
+                }
                 Entry::Commit { end_lsn } => self.reached.extend(self.tracker.commit(end_lsn)),
                 Entry::Idle { wal_end } => {
                     self.tracker.idle(wal_end);
                 }
-                Entry::Record { .. } | Entry::Message { .. } => {
+                entry @ (Entry::Record { .. } | Entry::Message { .. } | Entry::Parked(_)) => {
                     debug_assert!(batch.cursor.record < batch.records.len());
                     let record = batch.records.get(batch.cursor.record);
-                    if self.enqueue(&record)? == Accepted::Full {
+                    if self.enqueue(&record, entry)? == Accepted::Full {
                         return Ok(Accepted::Full);
                     }
                     batch.cursor.record += 1;
@@ -106,6 +112,7 @@ impl<P: Producer> Publisher<P> {
             tracker,
             reached,
             failure,
+            suspects,
             ..
         } = self;
         let mut polled = Polled::default();
@@ -119,6 +126,9 @@ impl<P: Producer> Publisher<P> {
             // A ticket of an earlier attempt is nobody's loss: its record comes again, or is enqueued again already.
             Err(error) if tracker.is_outstanding(&delivery.ticket) => {
                 polled.failed += 1;
+                if matches!(error, PublishError::Permanent(_)) {
+                    suspects.failed(delivery.ticket.number(), tracker.outstanding());
+                }
                 Stop::note(failure, error);
             }
             Err(_) => {}
@@ -135,6 +145,12 @@ impl<P: Producer> Publisher<P> {
     /// Deliveries of earlier attempts are ignored from now on. After a failure the producer starts afresh as well;
     /// without one, what is in flight is left to arrive. Clear the batches of the attempt before.
     pub fn restart(&mut self, seed: Lsn) {
+        self.restart_careful(seed, Careful::default());
+    }
+
+    /// The same, sending what `careful` names one by one.
+    pub fn restart_careful(&mut self, seed: Lsn, careful: Careful) {
+        self.suspects.restart(careful);
         if self.failure.take().is_some() || self.producer.fatal_error().is_some() {
             self.producer.purge();
         }
@@ -183,6 +199,12 @@ impl<P: Producer> Publisher<P> {
         self.failure.as_ref().map(|stop| &stop.error)
     }
 
+    /// The event that was refused for good, if the failure is about one record and it is certain which.
+    #[must_use]
+    pub fn culprit(&self) -> Option<EventIdentity> {
+        self.suspects.culprit()
+    }
+
     /// The producer, to ask it how the brokers are.
     #[must_use]
     pub fn producer(&self) -> &P {
@@ -212,19 +234,31 @@ impl<P: Producer> Publisher<P> {
         }
     }
 
-    fn enqueue(&mut self, record: &Record<'_>) -> Result<Accepted, PublishError> {
+    fn enqueue(&mut self, record: &Record<'_>, entry: Entry) -> Result<Accepted, PublishError> {
+        let identity = self.suspects.identify(entry);
+        let waits = identity.is_some_and(|identity| self.suspects.goes_alone(identity))
+            && (self.producer.in_flight() > 0 || self.tracker.outstanding() > 0);
         let ticket = match self.held.take() {
             Some(ticket) => ticket,
-            None if self.has_room(record) => self.tracker.issue(size_bytes(record)),
+            None if !waits && self.has_room(record) => self.tracker.issue(size_bytes(record)),
             None => return Ok(Accepted::Full),
         };
+        let number = ticket.number();
         match self.producer.try_enqueue(record, ticket) {
-            Ok(()) => Ok(Accepted::All),
+            Ok(()) => {
+                if let Some(identity) = identity {
+                    self.suspects.sent(number, identity);
+                }
+                Ok(Accepted::All)
+            }
             Err(EnqueueError::Full(ticket)) => {
                 self.held = Some(ticket);
                 Ok(Accepted::Full)
             }
             Err(EnqueueError::Refused { error, .. }) => {
+                if let (PublishError::Permanent(_), Some(identity)) = (&error, identity) {
+                    self.suspects.refused(identity);
+                }
                 let stop = self.failure.insert(Stop::new(error));
                 if stop.is_settled() {
                     Err(stop.error.clone())
@@ -445,7 +479,16 @@ mod tests {
         builder.put(Place::Key, Some(key.as_bytes()));
         builder.put(Place::Payload, Some(&vec![b'x'; payload_bytes]));
         builder.finish();
-        batch.entries.push(Entry::Record { inserts: 1 });
+        let inserts = batch.records.len() as u64;
+        batch.entries.push(Entry::Record { inserts });
+    }
+
+    /// The n-th record of [`batch`].
+    fn nth(insert_index: u64) -> EventIdentity {
+        EventIdentity::Row(pgoutput::RowId {
+            commit_lsn: Lsn::new(1),
+            insert_index,
+        })
     }
 
     /// One transaction per record, the n-th ending at `20 + n`.
@@ -611,6 +654,55 @@ mod tests {
         assert_eq!(poll(&mut publisher).unwrap().delivered, 1);
         assert_eq!(confirmed(&publisher), 20);
         assert!(poll(&mut publisher).is_err());
+    }
+
+    #[test]
+    fn a_record_refused_among_others_names_nobody_and_one_refused_before_it_is_sent_does() {
+        let mut publisher = publisher(no_limits());
+        publisher
+            .accept(&mut batch(&["a", "b", "c"]))
+            .map(drop)
+            .unwrap();
+        publisher.producer.answer(1, Err(Code::MessageSizeTooLarge));
+        poll(&mut publisher).unwrap_err();
+        assert_eq!(publisher.culprit(), None);
+        publisher.restart(Lsn::new(10));
+        publisher.producer.refuse = Some(("b".to_owned(), Code::MessageSizeTooLarge));
+        publisher.accept(&mut batch(&["a", "b", "c"])).unwrap_err();
+        assert_eq!(publisher.culprit(), Some(nth(1)));
+    }
+
+    #[test]
+    fn sent_one_by_one_a_refused_record_is_named_and_nothing_is_behind_it() {
+        let mut publisher = publisher(no_limits());
+        let until = Some(Lsn::new(1));
+        publisher.restart_careful(
+            Lsn::new(10),
+            Careful {
+                until,
+                parked: false,
+            },
+        );
+        let mut stream = batch(&["a", "b", "c"]);
+        for sent in 1..=2 {
+            assert_eq!(publisher.accept(&mut stream).unwrap(), Accepted::Full);
+            assert_eq!(publisher.producer.sent.len(), sent);
+            if sent == 1 {
+                publisher.producer.answer_all();
+                poll(&mut publisher).unwrap();
+            }
+        }
+        publisher.producer.answer(0, Err(Code::MessageSizeTooLarge));
+        poll(&mut publisher).unwrap_err();
+        assert_eq!(publisher.culprit(), Some(nth(1)));
+        assert_eq!(publisher.producer.sent, ["a", "b"]);
+        publisher.restart(Lsn::new(10));
+        assert_eq!(publisher.culprit(), None);
+        publisher
+            .accept(&mut batch(&["a", "b", "c"]))
+            .map(drop)
+            .unwrap();
+        assert_eq!(publisher.producer.sent.len(), 5, "all at once again");
     }
 
     #[test]
