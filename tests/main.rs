@@ -45,6 +45,10 @@ mod names;
 mod values;
 // Topic names made from rows.
 mod topics;
+// Events that can never be published: dead letters, passing over, and one by one by decision.
+mod poison;
+// Events that can never be published: parked, with what follows of their aggregate, and published in the end.
+mod parking;
 // Role and database defaults set against us.
 mod session;
 // Configurations of Debezium connectors, run as they are.

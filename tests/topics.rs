@@ -234,7 +234,39 @@ async fn b17_b_a_record_larger_than_the_broker_takes_stops_everything_behind_it(
         let n: u32 = record.id().rsplit('-').next().unwrap_or("").parse()?;
         ensure!(n < 51, "event {n} of the same key overtook the refused one");
     }
-    Ok(())
+    // After the topic's limit is raised everything arrives.
+    let topic = fixture.topic("order");
+    let kafka = &fixture.servers.kafka;
+    kafka.alter_topic_config(&topic, "max.message.bytes", Some("4000000"))?;
+    let connector = fixture.start_with(&config).await?;
+    consumer.wait_for_events(101, SOON).await?;
+    slot.catches_up(SOON).await?;
+    let ledger = e2e::ledger::Ledger::from_table(&client).await?;
+    let records = consumer.read_to_end().await?;
+    e2e::checker::check(&ledger, records, e2e::checker::Repeats::Reruns)?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b17_c_a_record_that_fits_once_it_is_compressed_is_delivered() -> Result<()> {
+    let fixture = Fixture::new("b17_c").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let config = fixture
+        .config()
+        .with_kafka("message.max.bytes", "10000000")
+        .with_kafka("compression.type", "zstd");
+    let connector = fixture.start_with(&config).await?;
+    fixture
+        .sql(
+            "INSERT INTO outbox (aggregatetype, aggregateid, payload)
+             VALUES ('order', 'k', jsonb_build_object('text', repeat('x', 5000000)))",
+        )
+        .await?;
+    let records = consumer.wait_for_events(1, SOON).await?;
+    let payload_bytes = records[0].payload_text().len();
+    ensure!(payload_bytes > 5_000_000, "{payload_bytes}");
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    connector.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -314,6 +314,19 @@ impl Drop for Connector {
     }
 }
 
+/// Runs a command that ends by itself, such as `parked list`, with a configuration, and gives what it printed.
+///
+/// # Errors
+/// Its exit code is not 0; the text has what it printed.
+pub fn command(config: &Config, arguments: &[&str]) -> Result<String> {
+    let folder = Scratch::new("command")?;
+    let file = folder.path().join("posthaste.toml");
+    std::fs::write(&file, config.render()).context("write the configuration")?;
+    let mut command = Command::new(binary()?);
+    command.args(arguments).arg("-c").arg(&file);
+    tokio::task::block_in_place(|| xtask::process::output(&mut command))
+}
+
 /// What a line of the log says, without what the log adds.
 fn message_of(line: &str) -> String {
     let object: Option<serde_json::Value> = serde_json::from_str(line).ok();

@@ -111,6 +111,20 @@ impl Fixture {
         Ok(fixture)
     }
 
+    /// Makes the tables for parked and skipped events, as `sql/` has them, for the test's role.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn create_poison_tables(&self) -> Result<()> {
+        self.sql(include_str!("../../sql/004_poison.sql")).await?;
+        self.sql(&format!(
+            "GRANT USAGE ON SCHEMA posthaste TO {0};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON posthaste.parked, posthaste.skipped TO {0}",
+            self.role
+        ))
+        .await
+    }
+
     /// Creates the slot, as one does after the publication.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::cli_connect::{ConnectArgs, DebeziumCommand};
+use crate::cli_parked::{ParkedCommand, SkipArgs};
 use crate::cli_reconcile::ReconcileArgs;
 use crate::config::Request;
 
@@ -67,6 +68,26 @@ pub enum Command {
         after_help = EXIT_CODES
     )]
     Reconcile(ReconcileArgs),
+    /// Look at parked events and decide about them
+    #[command(
+        long_about = "Events that can never be published as they are, and those of their aggregates behind them, wait in a table of the \
+            source database if poison.on_poison is park. These commands change rows of it; the running connector publishes.",
+        after_help = EXIT_CODES,
+        subcommand_required = true,
+        arg_required_else_help = true
+    )]
+    Parked {
+        /// What to do.
+        #[command(subcommand)]
+        command: ParkedCommand,
+    },
+    /// Pass over one event that cannot be published
+    #[command(
+        long_about = "Writes to the audit log, posthaste.skipped, that one event is to be passed over. The next run that meets it does so, \
+            once, and notes when. The message of a run that stopped names event and position.",
+        after_help = EXIT_CODES
+    )]
+    Skip(SkipArgs),
     /// Read a Debezium connector's configuration
     #[command(
         long_about = "For those who come from Debezium: what becomes of each key of a connector's configuration, and the native \
@@ -258,6 +279,9 @@ mod tests {
             &["reconcile", "--help"],
             &["debezium", "takeover", "--help"],
             &["debezium", "diff", "--help"],
+            &["parked", "--help"],
+            &["parked", "retry", "--help"],
+            &["skip", "--help"],
             &["run", "-h"],
         ] {
             let help = parse(arguments)

@@ -260,6 +260,15 @@ codes! {
     CatalogRefused = 332, "system catalogs cannot be read",
         "A query that every role may make by default was refused.",
         "See the server's message.";
+    ParkingMissing = 333, "tables for parked events missing",
+        "Events are to be parked, and the schema `poison.schema` has no table `parked` or `skipped`, or they are of another version.",
+        "Run `sql/004_poison.sql` in the source database.";
+    ParkingRights = 334, "no right on the tables for parked events",
+        "The role may not read and write the tables for parked events.",
+        "Run the GRANT statements of `sql/004_poison.sql` for this role.";
+    ParkedWaiting = 335, "parked events wait",
+        "Events of this slot are parked, and `poison.on_poison` is not `park`: later events of their aggregates would overtake them.",
+        "Set `poison.on_poison = \"park\"` until `posthaste parked list` is empty, or discard them.";
     OutboxUnreadable = 340, "outbox rows cannot be read",
         "A command that compares or copies rows of the outbox may not read them; streaming itself needs no such right.",
         "Grant SELECT on the table to the role of the connection.";
@@ -304,6 +313,21 @@ codes! {
     RowUpdated = 506, "outbox row updated",
         "A row of an outbox was updated, and `table.op.invalid.behavior=fatal` says that this stops the connector.",
         "Let the publication send inserts only, or write `warn` for that option; the update itself never makes an event.";
+    ParkingFull = 507, "no more events can be parked",
+        "As many events wait as `poison.parked_rows_max` or `poison.parked_bytes_max` allow; the position stays before the next one.",
+        "Retry or discard what is parked (`posthaste parked list`), or raise the limit.";
+    ParkedAggregateUnknown = 508, "aggregate of a too large row unknown",
+        "The row is larger than `source.frame_bytes_max`, and the columns of its aggregate lie behind the first 4 KiB that are kept, so it cannot be parked in its place.",
+        "Raise `source.frame_bytes_max`, or pass the event over with `posthaste skip`.";
+    ParkedRowPartial = 509, "parked row not whole",
+        "Only the beginning of a parked row is known, since it was larger than `source.frame_bytes_max`; it cannot be published as it is.",
+        "Give the missing columns with `posthaste parked edit`, or discard it.";
+    ParkedBehind = 510, "parked behind an event of its aggregate",
+        "The event itself is well; an earlier one of its aggregate is parked, and it must not overtake it.",
+        "Nothing: it is published once nothing before it is held.";
+    ParkedUnknown = 511, "no such parked event",
+        "A command names a parked event, an aggregate or a column that is not there, or not in a state for it.",
+        "Look at `posthaste parked list`.";
 
     KafkaUnreachable = 601, "Kafka unreachable",
         "No broker answers. Retried without end; nothing is confirmed meanwhile.",

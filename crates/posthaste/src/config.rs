@@ -21,6 +21,7 @@ pub use crate::config_secret::{ConnectionUrl, Secret};
 use crate::config_units::{parse_duration, parse_size};
 use crate::connect_file::ConnectFiles;
 use crate::first_start::FirstStart;
+use crate::policy::OnPoison;
 
 /// Everything the process was told. Secrets do not show in `Debug`.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +53,8 @@ pub struct Pipeline {
     pub first_start: FirstStart,
     /// Where records go.
     pub kafka: Kafka,
+    /// What is done with events that can never be delivered.
+    pub poison: Poison,
     /// How long to wait before trying again.
     pub retry: Retry,
 }
@@ -134,6 +137,26 @@ pub struct Kafka {
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Properties(BTreeMap<String, String>);
+
+/// `[poison]`: what is done with events that can never be delivered as they are.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Poison {
+    /// What is done with them.
+    pub on_poison: OnPoison,
+    /// Where dead letters go.
+    pub dead_letter_topic: Option<String>,
+    /// Largest dead letter.
+    #[serde(deserialize_with = "size_usize")]
+    pub dead_letter_bytes_max: usize,
+    /// Schema of our own tables in the source database.
+    pub schema: String,
+    /// Most rows that wait in the table.
+    pub parked_rows_max: u64,
+    /// Most bytes that wait there.
+    #[serde(deserialize_with = "size")]
+    pub parked_bytes_max: u64,
+}
 
 /// `[retry]`: waits between attempts, doubling from the first to the longest.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

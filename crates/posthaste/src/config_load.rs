@@ -19,6 +19,7 @@ use crate::config_reference::{
 use crate::config_secret::read_secret_file;
 use crate::config_tree::{Node, Origin, Table, Value, find, put, table_to_toml};
 use crate::logging::filter;
+use crate::policy::OnPoison;
 
 /// File, environment, `--set`, options: laid over each other, checked, and completed with the defaults.
 ///
@@ -67,8 +68,10 @@ pub(crate) fn typed(document: &Document) -> Result<Config, Problem> {
         connect: None,
         first_start: document.first_start,
         kafka: section(&document.pipeline, "kafka")?,
+        poison: section(&document.pipeline, "poison")?,
         retry: section(&document.pipeline, "retry")?,
     };
+    check_poison(document, &pipeline)?;
     pipeline.router.tables.clone_from(&pipeline.source.tables);
     if document.pipeline.contains_key(OPAQUE_TABLE) {
         let connect = config_connect::section(document, &pipeline.source.tables)?;
@@ -150,6 +153,49 @@ fn check_router(document: &Document, settings: &RouterConfig) -> Result<(), Prob
         "correct the name"
     })
     .caused_by(error))
+}
+
+/// A dead letter needs a topic that Kafka takes, and our own tables are no outbox.
+fn check_poison(document: &Document, pipeline: &Pipeline) -> Result<(), Problem> {
+    let poison = &pipeline.poison;
+    let place = |name| located(&document.pipeline, "poison", name);
+    if poison.on_poison == OnPoison::DeadLetterTopic && poison.dead_letter_topic.is_none() {
+        return Err(
+            Problem::new(Code::ConfigKeyMissing, place("dead_letter_topic"))
+                .found("no topic")
+                .needed(
+                    "the topic of the dead letters, since poison.on_poison is dead-letter-topic",
+                )
+                .fix("add dead_letter_topic = \"…\" below [poison]"),
+        );
+    }
+    if let Some(topic) = &poison.dead_letter_topic
+        && !is_legal_topic(topic)
+    {
+        return Err(Problem::new(Code::ConfigValue, place("dead_letter_topic"))
+            .found(format!("\"{}\"", topic.escape_debug()))
+            .needed("1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'")
+            .fix("for example dead_letter_topic = \"outbox.dead\""));
+    }
+    match pipeline
+        .source
+        .tables
+        .iter()
+        .find(|table| table.schema == poison.schema)
+    {
+        Some(table) => Err(Problem::new(Code::ConfigConflict, place("schema"))
+            .found(format!("{table} in source.tables"))
+            .needed("an outbox in another schema: rows of this one are never events")
+            .fix(
+                "name another schema in poison.schema, and make its tables with sql/004_poison.sql",
+            )),
+        None => Ok(()),
+    }
+}
+
+fn is_legal_topic(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=249).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".."
 }
 
 /// `router.topic (line 7)`.

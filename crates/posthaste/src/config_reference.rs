@@ -1,7 +1,8 @@
 //! The table of every configuration key: checks, defaults, messages and `docs/configuration.md` all come from it.
 
 /// Tables that belong to one pipeline; they may also stand under `[[pipeline]]`.
-pub(crate) const PIPELINE_TABLES: [&str; 5] = ["source", "router", "connect", "kafka", "retry"];
+pub(crate) const PIPELINE_TABLES: [&str; 6] =
+    ["source", "router", "connect", "kafka", "poison", "retry"];
 
 /// The table whose keys are the router's own affair: it is written in the file, and not overridden.
 pub(crate) const OPAQUE_TABLE: &str = "connect";
@@ -266,7 +267,7 @@ pub(crate) const KEYS: &[Key] = &[
     entry("source", "status_interval", Kind::Duration { min: "100ms", max: "10m" }, Preset::Value("\"10s\""),
         "Longest time between two status updates to the server. Keep it well below the server's `wal_sender_timeout`."),
     entry("source", "frame_bytes_max", Kind::Size { min: "8KiB", max: "1GiB" }, Preset::Value("\"64MiB\""),
-        "Largest row read from the stream. A larger one is not kept in memory and stops the pipeline with PH0402."),
+        "Largest row read from the stream. A larger one is not kept in memory: it is a poison event, PH0402."),
 
     entry("router", "id", Kind::ObjectName, Preset::Value("\"id\""),
         "Column with the event's id; becomes the header `id`."),
@@ -299,6 +300,19 @@ pub(crate) const KEYS: &[Key] = &[
         "Properties handed to librdkafka, with or without quotes around their names. Those that would break the delivery guarantee are refused."),
     entry("kafka", "properties_files", Kind::PropertyFiles, Preset::Value("{}"),
         "Properties whose values are read from files at start, for secrets: `\"sasl.password\" = \"/run/secrets/kafka\"`."),
+
+    entry("poison", "on_poison", Kind::Choice(&["halt", "park", "dead-letter-topic", "skip"]), Preset::Value("\"halt\""),
+        "What is done with an event that can never be delivered as it is: stop in front of it; keep it, and what follows of its aggregate, in a table of the source database; send it to another topic; or pass it over. docs/operations.md says how to go on after each."),
+    entry("poison", "dead_letter_topic", Kind::Text, Preset::Absent("none; required with `dead-letter-topic`"),
+        "Topic of the dead letters. What it refuses stops the pipeline."),
+    entry("poison", "dead_letter_bytes_max", Kind::Size { min: "1KiB", max: "1GiB" }, Preset::Value("\"900KiB\""),
+        "Largest dead letter; of a larger event the payload is left out, and a header says how large it was. Keep it below the `max.message.bytes` of the topic and the client's `message.max.bytes`."),
+    entry("poison", "schema", Kind::ObjectName, Preset::Value("\"posthaste\""),
+        "Schema of the tables `parked` and `skipped`, as `sql/004_poison.sql` makes them. Rows of this schema are never events."),
+    entry("poison", "parked_rows_max", Kind::Count { min: 1, max: 100_000_000 }, Preset::Value("100000"),
+        "Most rows that wait in `parked`. At this limit it stops as with `halt`, PH0507."),
+    entry("poison", "parked_bytes_max", Kind::Size { min: "64KiB", max: "1024GiB" }, Preset::Value("\"1GiB\""),
+        "Most bytes that wait there."),
 
     entry("retry", "backoff_initial", Kind::Duration { min: "10ms", max: "1m" }, Preset::Value("\"500ms\""),
         "Wait before the second attempt; each further one is twice as long. Up to half of each wait is taken off by chance."),

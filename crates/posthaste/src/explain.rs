@@ -1,12 +1,13 @@
 //! Explain: turns each library's error into one message with a code. Says what is wrong; never decides what to do.
 
-use pgoutput::Lsn;
+use pgoutput::{Lsn, RowId};
 use replication::{ConnectError, ServerError};
 use router::{ConnectConfigError, RouteError, RouterConfigError};
 use sink::{KafkaConfigError, PublishError};
 
 use crate::codes::{Code, Problem};
 use crate::intake::IntakeError;
+use crate::poison::{Reason, Stage};
 
 /// A connection to PostgreSQL that cannot be made, or ended.
 pub(crate) fn connect(error: ConnectError) -> Problem {
@@ -142,7 +143,33 @@ pub(crate) fn intake(error: IntakeError, confirmed: Lsn) -> Problem {
         } => Problem::new(Code::FrameTooLarge, format!("row of {table} at LSN {lsn}"))
             .found(format!("{size_bytes} bytes; the position stays at {confirmed}"))
             .needed("at most source.frame_bytes_max")
-            .fix("raise source.frame_bytes_max (and the topic's max.message.bytes), or pass over the row: docs/operations.md"),
+            .fix("raise source.frame_bytes_max (and the topic's max.message.bytes), or pass over the row (posthaste skip): docs/operations.md"),
+        IntakeError::AggregateUnknown {
+            table,
+            lsn,
+            size_bytes,
+        } => Problem::new(
+            Code::ParkedAggregateUnknown,
+            format!("row of {table} at LSN {lsn}"),
+        )
+        .found(format!(
+            "{size_bytes} bytes, and its aggregate is not in the first 4 KiB; {}",
+            stays(confirmed)
+        ))
+        .needed("the columns of the aggregate, to park it in its place")
+        .fix("raise source.frame_bytes_max, or pass over the event: posthaste skip"),
+        IntakeError::ParkingFull {
+            row,
+            table,
+            rows,
+            bytes,
+        } => Problem::new(Code::ParkingFull, format!("row {row} of {table}"))
+            .found(format!(
+                "{rows} rows with {bytes} bytes parked; {}",
+                stays(confirmed)
+            ))
+            .needed("fewer than poison.parked_rows_max and poison.parked_bytes_max")
+            .fix("posthaste parked retry or discard, or raise the limit"),
         IntakeError::Updated { table, lsn } => {
             Problem::new(Code::RowUpdated, format!("row of {table} at LSN {lsn}"))
                 .found(format!("an UPDATE; {}", stays(confirmed)))
@@ -153,16 +180,18 @@ pub(crate) fn intake(error: IntakeError, confirmed: Lsn) -> Problem {
     problem.caused_by(error)
 }
 
-/// A row that was passed over, as `errors.tolerance=all` has it.
-pub(crate) fn skipped(error: &IntakeError) -> Problem {
-    match error {
-        IntakeError::Route { source, .. } => {
-            let mut problem = route(source, "it makes no record (errors.tolerance=all)");
-            // What would be done about a stop is no advice here.
-            problem.fix.clear();
-            problem
-        }
-        _ => Problem::new(Code::Unexpected, "row").found(error.to_string()),
+/// Why a row is poison, for headers and tables.
+pub(crate) fn reason(error: &IntakeError) -> Reason {
+    let (stage, code, text) = match error {
+        IntakeError::Route { source, .. } => (Stage::Route, route_code(source), source.to_string()),
+        IntakeError::TooLarge { .. } => (Stage::Read, Code::FrameTooLarge, error.to_string()),
+        _ => (Stage::Route, Code::Unexpected, error.to_string()),
+    };
+    Reason {
+        stage,
+        code,
+        text,
+        attempts: 1,
     }
 }
 
@@ -171,32 +200,27 @@ fn stays(confirmed: Lsn) -> String {
 }
 
 fn route(error: &RouteError, consequence: &str) -> Problem {
-    let (code, needed, fix) = match error {
+    let (needed, fix) = match error {
         RouteError::MissingColumn { .. } => (
-            Code::RowColumnMissing,
             "the mapped column in the row",
             "map the name that this row has, in [router], and start again",
         ),
         RouteError::NullAggregateType { .. } => (
-            Code::RowAggregateTypeNull,
             "a value, since the topic is made of it",
-            "pass over the row (docs/operations.md) and declare the column NOT NULL",
+            "pass over the row (posthaste skip, docs/operations.md) and declare the column NOT NULL",
         ),
         RouteError::IllegalTopic { .. } => (
-            Code::RowTopicIllegal,
             "1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'",
-            "pass over the row (docs/operations.md), or change router.topic",
+            "pass over the row (posthaste skip, docs/operations.md), or change router.topic",
         ),
         RouteError::BadValue { .. }
         | RouteError::Unconvertible { .. }
         | RouteError::BadMessage { .. }
         | RouteError::PatternTooComplex { .. } => (
-            Code::RowValue,
             "a value that fits its place",
-            "pass over the row (docs/operations.md), or change the mapping",
+            "pass over the row (posthaste skip, docs/operations.md), or change the mapping",
         ),
         _ => (
-            Code::RowValueAbsent,
             "the whole row in text form",
             "report this: an INSERT always carries whole rows",
         ),
@@ -208,10 +232,27 @@ fn route(error: &RouteError, consequence: &str) -> Problem {
         .strip_prefix(&format!("{row}: "))
         .unwrap_or(&text)
         .to_owned();
-    Problem::new(code, row)
-        .found(format!("{reason}; {consequence}"))
+    let position = RowId {
+        commit_lsn: error.row().transaction.final_lsn,
+        insert_index: error.row().insert_index,
+    };
+    Problem::new(route_code(error), row)
+        .found(format!("{reason}; it is row {position}; {consequence}"))
         .needed(needed)
         .fix(fix)
+}
+
+fn route_code(error: &RouteError) -> Code {
+    match error {
+        RouteError::MissingColumn { .. } => Code::RowColumnMissing,
+        RouteError::NullAggregateType { .. } => Code::RowAggregateTypeNull,
+        RouteError::IllegalTopic { .. } => Code::RowTopicIllegal,
+        RouteError::BadValue { .. }
+        | RouteError::Unconvertible { .. }
+        | RouteError::BadMessage { .. }
+        | RouteError::PatternTooComplex { .. } => Code::RowValue,
+        _ => Code::RowValueAbsent,
+    }
 }
 
 /// A record that Kafka did not take.
@@ -282,7 +323,7 @@ fn publish_code(name: &str) -> Code {
 fn publish_fix(name: &str) -> &'static str {
     match name {
         "MSG_SIZE_TOO_LARGE" | "RECORD_LIST_TOO_LARGE" | "INVALID_MSG_SIZE" => {
-            "raise the topic's max.message.bytes and kafka.properties.\"message.max.bytes\", or pass over the row: docs/operations.md"
+            "raise the topic's max.message.bytes and kafka.properties.\"message.max.bytes\", or pass over the row (posthaste skip): docs/operations.md"
         }
         "TOPIC_AUTHORIZATION_FAILED" => {
             "grant WRITE and DESCRIBE on the topic, and CREATE where it is to be created"

@@ -5,14 +5,15 @@
 
 use debezium::offset::{SkipRule, Skipper};
 use pgoutput::{
-    DecodeError, Envelope, Lsn, Message, Operation, Relation, Step, TransactionId, Transactions,
-    decode, peek_relation_id,
+    DecodeError, Envelope, InsertHead, Lsn, Message, Operation, Relation, RowId, Step,
+    TransactionId, Transactions, decode, peek_relation_id,
 };
 use router::RouteError;
 use router::connect::{LogicalMessage, Routed};
 use sink::{Batch, Entry};
 use thiserror::Error;
 
+use crate::poison::{self, Became, Poison};
 use crate::routing::Routing;
 
 /// The decoder, the transaction state and the router of one connection.
@@ -21,8 +22,10 @@ pub struct Intake {
     transactions: Transactions,
     routing: Routing,
     tolerance: Tolerance,
+    poison: Poison,
+    /// Rows of this schema are ours, and never events.
+    own_schema: String,
     ignored: Ignored,
-    skipped: Option<IntakeError>,
     verbatim_told: u64,
     newest: Lsn,
     /// Where the record stands, outside any transaction, that no commit or keepalive has followed yet.
@@ -61,11 +64,9 @@ impl TakenOver {
     }
 }
 
-/// What is done where the native pipeline always stops, or always goes on.
+/// What is done where the native pipeline always goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tolerance {
-    /// A row that cannot be routed is passed over and counted, instead of stopping the stream.
-    pub skip_errors: bool,
     /// An UPDATE of an outbox stops the stream, instead of being ignored.
     pub stop_at_updates: bool,
 }
@@ -102,7 +103,7 @@ pub struct Ignored {
     pub messages: u64,
     /// Rows and messages of an outbox that the configuration filters out.
     pub filtered: u64,
-    /// Rows and messages that could not be routed and were passed over.
+    /// Rows and messages that were passed over because they can never be published.
     pub skipped: u64,
     /// Rows and messages that Debezium had published before it was taken over from.
     pub taken_over: u64,
@@ -134,6 +135,30 @@ pub enum IntakeError {
         /// Size of the whole frame.
         size_bytes: u64,
     },
+    /// The same, and it cannot be parked: the columns of its aggregate are not among those that are known.
+    #[error(
+        "a row of {table} at LSN {lsn} is too large: {size_bytes} bytes, and its aggregate is not known"
+    )]
+    AggregateUnknown {
+        /// The outbox table.
+        table: String,
+        /// Position of the row.
+        lsn: Lsn,
+        /// Size of the whole frame.
+        size_bytes: u64,
+    },
+    /// A row has to be parked, and there is no room left.
+    #[error("row {row} of {table} cannot be parked: {rows} rows with {bytes} bytes are")]
+    ParkingFull {
+        /// The row.
+        row: RowId,
+        /// The outbox table.
+        table: String,
+        /// Rows that wait.
+        rows: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// An UPDATE of the outbox, which the configuration forbids.
     #[error("a row of {table} was updated, at LSN {lsn}")]
     Updated {
@@ -152,8 +177,9 @@ impl Intake {
             transactions: Transactions::new(),
             routing: routing.into(),
             tolerance,
+            poison: Poison::default(),
+            own_schema: String::new(),
             ignored: Ignored::default(),
-            skipped: None,
             verbatim_told: 0,
             newest: Lsn::ZERO,
             dangling: None,
@@ -164,6 +190,19 @@ impl Intake {
     /// Leaves out what Debezium has published.
     pub fn take_over(&mut self, taken_over: Option<TakenOver>) {
         self.taken_over = taken_over;
+    }
+
+    /// The same, with rules for poison events, and with the schema that is our own.
+    #[must_use]
+    pub fn with_poison(mut self, poison: Poison, own_schema: &str) -> Self {
+        self.poison = poison;
+        self.own_schema = own_schema.to_owned();
+        self
+    }
+
+    /// What is done with poison events, and what was.
+    pub fn poison(&mut self) -> &mut Poison {
+        &mut self.poison
     }
 
     /// Takes one `CopyData` body, appending what it yields to the batch. `now_ms` is the wall clock.
@@ -209,8 +248,14 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// [`IntakeError::TooLarge`] for a row of an outbox; rows of other tables are ignored like any other.
-    pub fn handle_too_large(&mut self, size_bytes: u64, head: &[u8]) -> Result<Taken, IntakeError> {
+    /// [`IntakeError::TooLarge`] for a row of an outbox, unless the rules for poison events say something else; rows of
+    /// other tables are ignored like any other.
+    pub fn handle_too_large(
+        &mut self,
+        size_bytes: u64,
+        head: &[u8],
+        batch: &mut Batch,
+    ) -> Result<Taken, IntakeError> {
         let (start_lsn, wal_end, message) = match Envelope::parse(head)? {
             Envelope::XLogData {
                 start_lsn,
@@ -220,22 +265,34 @@ impl Intake {
             } => (start_lsn, wal_end, message),
             Envelope::Keepalive { wal_end, .. } => return Ok(Taken::Data { wal_end }),
         };
-        let outbox = peek_relation_id(message)
+        // Only an insert makes a record; an update or delete of the outbox never does.
+        let insert = peek_relation_id(message)
             .filter(|id| self.routing.is_outbox(*id))
-            .and_then(|id| self.transactions.relation(id));
-        match outbox {
-            // Only an insert makes a record; an update or delete of the outbox never does.
-            Some(relation) if message.first() == Some(&b'I') => Err(IntakeError::TooLarge {
-                table: table_name(relation),
+            .and_then(|_| InsertHead::read(message));
+        let Some(insert) = insert else {
+            self.transactions.pass_over(message);
+            self.ignored.inserts += 1;
+            return Ok(Taken::Data { wal_end });
+        };
+        let step = self
+            .transactions
+            .handle(start_lsn, decode(&insert.message)?)?;
+        if let Step::Insert(row) = step {
+            let error = IntakeError::TooLarge {
+                table: table_name(row.relation),
                 lsn: start_lsn,
                 size_bytes,
-            }),
-            _ => {
-                self.transactions.pass_over(message);
-                self.ignored.inserts += 1;
-                Ok(Taken::Data { wal_end })
-            }
+            };
+            let became = self.poison.take_too_large(
+                error,
+                &row,
+                insert.known_columns,
+                &self.routing,
+                batch,
+            )?;
+            poison::enter(became, row.insert_index + 1, batch);
         }
+        Ok(Taken::Data { wal_end })
     }
 
     /// Whether the stream is inside a transaction.
@@ -271,11 +328,6 @@ impl Intake {
         count - std::mem::replace(&mut self.verbatim_told, count)
     }
 
-    /// The first row that was passed over since the last call, and why.
-    pub fn take_skipped(&mut self) -> Option<IntakeError> {
-        self.skipped.take()
-    }
-
     fn handle_message(
         &mut self,
         start_lsn: Lsn,
@@ -300,21 +352,21 @@ impl Intake {
                     taken_over.skipper.handle_commit();
                 }
             }
+            Step::Relation(relation) if relation.namespace == self.own_schema => {}
             Step::Relation(relation) => self.routing.handle_relation(relation),
             Step::Insert(row) => {
-                let lsn = row.lsn;
-                let entry = Entry::Record {
-                    inserts: row.insert_index + 1,
-                };
                 if let Some(taken_over) = &mut self.taken_over
                     && self.routing.is_outbox(row.relation.id)
-                    && taken_over.is_done(row.transaction, lsn, &mut self.ignored)
+                    && taken_over.is_done(row.transaction, row.lsn, &mut self.ignored)
                 {
                     return Ok(());
                 }
-                let routed = self.routing.route(&row, now_ms, &mut batch.records);
-                if self.settle(routed, lsn, entry, batch)? == Some(Routed::NotOutbox) {
-                    self.ignored.inserts += 1;
+                let became = self.poison.take(&row, &mut self.routing, now_ms, batch)?;
+                poison::enter(became, row.insert_index + 1, batch);
+                match became {
+                    Became::Routed(Routed::NotOutbox) => self.ignored.inserts += 1,
+                    Became::Routed(Routed::Dropped(_)) => self.ignored.filtered += 1,
+                    Became::Routed(Routed::Record) | Became::Settled => {}
                 }
             }
             Step::Ignored(operation) => self.ignored.count(operation),
@@ -384,7 +436,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Enters what became of a row or a message; `None` if it was passed over.
+    /// Enters what became of a message; `None` if it was passed over.
     fn settle(
         &mut self,
         routed: Result<Routed, RouteError>,
@@ -399,13 +451,11 @@ impl Intake {
         }
         match routed {
             Ok(routed) => Ok(Some(routed)),
-            Err(source) if self.tolerance.skip_errors => {
-                self.ignored.skipped += 1;
-                self.skipped
-                    .get_or_insert(IntakeError::Route { lsn, source });
+            Err(source) => {
+                self.poison
+                    .take_message(IntakeError::Route { lsn, source })?;
                 Ok(None)
             }
-            Err(source) => Err(IntakeError::Route { lsn, source }),
         }
     }
 

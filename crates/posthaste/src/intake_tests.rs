@@ -7,6 +7,9 @@ use router::{Router, RouterConfig};
 use sink::{Batch, Entry};
 
 use super::{Intake, IntakeError, TakenOver, Tolerance};
+use crate::poison::{Poison, Rules};
+use crate::policy::OnPoison;
+use crate::watchlist::Watchlist;
 
 const NOW_MS: i64 = 1_700_000_000_123;
 
@@ -105,7 +108,7 @@ fn check_taken(intake: &mut Intake, frames: &[Vec<u8>], expected: &[&str]) -> Ba
     let batch = take(intake, frames).expect("a stream that can be taken");
     let entries = batch.entries.iter().map(|entry| match entry {
         Entry::Begin(_) => "begin",
-        Entry::Record { .. } | Entry::Message { .. } => "record",
+        Entry::Record { .. } | Entry::Message { .. } | Entry::Parked(_) => "record",
         Entry::Commit { .. } => "commit",
         Entry::Idle { .. } => "idle",
     });
@@ -200,18 +203,19 @@ fn what_cannot_be_routed_stops_or_is_passed_over_and_counted() {
     let frames = [logical(false, 90, "outbox", "no JSON")];
     let error = take(&mut messages(Tolerance::default()), &frames).expect_err("refused");
     assert!(matches!(error, IntakeError::Route { .. }), "{error:?}");
-    let mut intake = messages(Tolerance {
-        skip_errors: true,
-        ..Tolerance::default()
-    });
+    let rules = Rules {
+        action: OnPoison::Skip,
+        tolerant: true,
+        ..Rules::default()
+    };
+    let poison = Poison::new(rules, Watchlist::default());
+    let mut intake = messages(Tolerance::default()).with_poison(poison, "posthaste");
     let twice = [frames[0].clone(), logical(false, 95, "outbox", "[]")];
     check_taken(&mut intake, &twice, &[]);
-    assert_eq!(intake.take_ignored().skipped, 2);
-    let Some(IntakeError::Route { lsn, .. }) = intake.take_skipped() else {
-        panic!("the first one is kept");
-    };
-    assert_eq!(lsn, Lsn::new(90));
-    assert!(intake.take_skipped().is_none());
+    assert_eq!(intake.poison().take_tally().skipped, 2);
+    let reason = intake.poison().take_told().expect("the first one is kept");
+    assert!(reason.text.contains("0/5A"), "{reason:?}");
+    assert!(intake.poison().take_told().is_none());
     assert!(!intake.is_dangling());
 }
 
@@ -224,7 +228,6 @@ fn an_update_of_the_outbox_is_ignored_or_stops() {
     assert_eq!(intake.take_ignored().updates, 1);
     let tolerance = Tolerance {
         stop_at_updates: true,
-        ..Tolerance::default()
     };
     let error = take(&mut Intake::new(router(), tolerance), &frames).expect_err("refused");
     let IntakeError::Updated { table, .. } = error else {

@@ -42,6 +42,14 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
             let out = &mut std::io::stdout();
             ExitCode::from(runtime.block_on(commands::reconcile::run(arguments, out))?)
         }
+        Command::Parked { command } => {
+            runtime.block_on(commands::parked::run(command, &mut std::io::stdout()))?;
+            ExitCode::SUCCESS
+        }
+        Command::Skip(arguments) => {
+            runtime.block_on(commands::skip::run(arguments, &mut std::io::stdout()))?;
+            ExitCode::SUCCESS
+        }
         Command::Debezium { command } => debezium(command, &runtime)?,
     };
     // A probe of an unreachable broker may still be waiting; nobody needs its answer.

@@ -13,7 +13,9 @@ use pgoutput::{Lsn, PgTimestamp};
 use crate::codes::Code;
 use crate::health::Role;
 use crate::intake::Ignored;
+use crate::poison::Tally;
 use crate::policy::Target;
+use crate::watchlist::Waiting;
 
 pub use crate::metrics_text::Metrics;
 
@@ -47,6 +49,16 @@ pub const BACKPRESSURE_PAUSED: &str = "posthaste_backpressure_paused_seconds_tot
 pub const ROWS_IGNORED: &str = "posthaste_rows_ignored_total";
 /// Payloads sent as the JSON text they are, where Debezium's task would fail to expand them.
 pub const PAYLOADS_VERBATIM: &str = "posthaste_payloads_verbatim_total";
+/// Events that can never be published as they are, by what was done with them.
+pub const POISON_EVENTS: &str = "posthaste_poison_events_total";
+/// Rows that wait in the table of parked events.
+pub const PARKED_ROWS: &str = "posthaste_parked_rows";
+/// Their bytes.
+pub const PARKED_BYTES: &str = "posthaste_parked_bytes";
+/// Parked rows that were published in the end.
+pub const PARKED_PUBLISHED: &str = "posthaste_parked_published_total";
+/// Times that records were sent one by one to find the one that is refused.
+pub const REFUSAL_SEARCHES: &str = "posthaste_refusal_searches_total";
 /// Whether `/readyz` answers 200.
 pub const READY: &str = "posthaste_ready";
 /// Whether this instance reads the slot.
@@ -79,6 +91,11 @@ pub(crate) struct Counted {
     pub(crate) paused_micros: AtomicU64,
     pub(crate) rows_ignored: [AtomicU64; OPERATIONS.len()],
     pub(crate) payloads_verbatim: AtomicU64,
+    pub(crate) poison_events: [AtomicU64; POISON_ACTIONS.len()],
+    pub(crate) parked_rows: AtomicU64,
+    pub(crate) parked_bytes: AtomicU64,
+    pub(crate) parked_published: AtomicU64,
+    pub(crate) refusal_searches: AtomicU64,
     pub(crate) ready: AtomicBool,
     pub(crate) streaming: AtomicBool,
     pub(crate) standby: AtomicBool,
@@ -105,6 +122,11 @@ impl PipelineMetrics {
             paused_micros: AtomicU64::new(0),
             rows_ignored: Default::default(),
             payloads_verbatim: AtomicU64::new(0),
+            poison_events: Default::default(),
+            parked_rows: AtomicU64::new(0),
+            parked_bytes: AtomicU64::new(0),
+            parked_published: AtomicU64::new(0),
+            refusal_searches: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             streaming: AtomicBool::new(false),
             standby: AtomicBool::new(false),
@@ -201,6 +223,40 @@ impl PipelineMetrics {
         self.0.payloads_verbatim.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// What was done with poison events. Those passed over make no event, and count as such too.
+    pub fn poison(&self, tally: Tally) {
+        let counts = [
+            tally.parked,
+            tally.behind,
+            tally.dead_lettered,
+            tally.skipped,
+            tally.skipped_by_request,
+        ];
+        for (counter, count) in self.0.poison_events.iter().zip(counts) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+        self.ignored(Ignored {
+            skipped: tally.skipped + tally.skipped_by_request,
+            ..Ignored::default()
+        });
+    }
+
+    /// What waits in the table of parked events.
+    pub fn parked(&self, waiting: Waiting) {
+        self.0.parked_rows.store(waiting.rows, Ordering::Relaxed);
+        self.0.parked_bytes.store(waiting.bytes, Ordering::Relaxed);
+    }
+
+    /// So many parked rows were published in the end.
+    pub fn parked_published(&self, rows: u64) {
+        self.0.parked_published.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Records are sent one by one, to find the one that is refused.
+    pub fn searching(&self) {
+        self.0.refusal_searches.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What the health page says; set before each scrape.
     pub(crate) fn state(&self, ready: bool, role: Role) {
         let (streaming, standby) = (role == Role::Active, role == Role::Standby);
@@ -271,6 +327,15 @@ pub(crate) const OPERATIONS: [&str; 8] = [
     "filtered",
     "skipped",
     "taken_over",
+];
+
+/// In the order of the fields of [`Tally`].
+pub(crate) const POISON_ACTIONS: [&str; 5] = [
+    "parked",
+    "parked_behind",
+    "dead_lettered",
+    "skipped",
+    "skipped_by_request",
 ];
 
 /// From 1 ms to a minute.

@@ -15,8 +15,10 @@ use crate::clock::Now;
 use crate::metrics::{
     BACKPRESSURE_PAUSED, BUILD_INFO, BYTES_DELIVERED, BYTES_IN_FLIGHT, COMMIT_TO_ACK,
     CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, NOTHING_WAITS,
-    OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PAYLOADS_VERBATIM, PipelineMetrics, READY, RECEIVED_LSN,
-    RECONNECTS, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STANDBY, STREAMING, TARGETS,
+    OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PARKED_BYTES, PARKED_PUBLISHED, PARKED_ROWS,
+    PAYLOADS_VERBATIM, POISON_ACTIONS, POISON_EVENTS, PipelineMetrics, READY, RECEIVED_LSN,
+    RECONNECTS, REFUSAL_SEARCHES, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STANDBY, STREAMING,
+    TARGETS,
 };
 use crate::policy::Target;
 
@@ -131,7 +133,7 @@ impl Collector for Pipelines {
             OPERATIONS,
             |c| &c.rows_ignored,
         )?;
-        writer.verbatim()?;
+        writer.out_of_the_ordinary()?;
         writer.health()
     }
 }
@@ -230,6 +232,26 @@ impl Writer<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Payloads and events that are not published as most are.
+    fn out_of_the_ordinary(&mut self) -> fmt::Result {
+        self.verbatim()?;
+        let help = "Events that can never be published as they are";
+        self.labelled(POISON_EVENTS, help, "action", POISON_ACTIONS, |c| {
+            &c.poison_events
+        })?;
+        self.gauge(PARKED_ROWS, "Rows that are parked", |c| {
+            load(&c.parked_rows)
+        })?;
+        self.gauge(PARKED_BYTES, "Bytes of rows that are parked", |c| {
+            load(&c.parked_bytes)
+        })?;
+        self.counter(PARKED_PUBLISHED, "Parked rows published in the end", |c| {
+            load(&c.parked_published)
+        })?;
+        let help = "Times that records were sent singly to find a refused one";
+        self.counter(REFUSAL_SEARCHES, help, |c| load(&c.refusal_searches))
     }
 
     fn latencies(&mut self) -> fmt::Result {

@@ -12,14 +12,16 @@ use tracing::warn;
 
 use crate::brokers::Said;
 use crate::clock::Now;
-use crate::explain;
 use crate::health::Health;
 use crate::intake::{Intake, Taken};
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
+use crate::parking_lot::{Hold, ParkingLot};
+use crate::poison::Tally;
 use crate::policy::RunError;
 use crate::progress::Progress;
 use crate::publishing::{Publishing, ThreadEnded, Turn};
+use crate::search::Search;
 use crate::shutdown::Shutdown;
 use crate::source::Source;
 
@@ -27,17 +29,37 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct Pipeline<'a> {
     source: Source,
-    intake: Intake,
-    publishing: &'a mut Publishing,
-    progress: Progress,
+    pub(crate) intake: Intake,
+    pub(crate) publishing: &'a mut Publishing,
+    pub(crate) progress: Progress,
     memory: &'a mut Memory,
-    metrics: &'a PipelineMetrics,
-    health: &'a Health,
+    pub(crate) metrics: &'a PipelineMetrics,
+    pub(crate) health: &'a Health,
+    pub(crate) lot: Option<ParkingLot>,
+    pub(crate) hold: &'a mut Hold,
+    pub(crate) search: &'a mut Search,
     paused_since: Option<Instant>,
-    /// When a passed-over row was last logged.
-    skip_told_at: Option<Instant>,
+    /// When a poison event was last logged.
+    poison_told_at: Option<Instant>,
     /// When a batch was last handed over.
     handed_over_at: Option<Instant>,
+}
+
+/// What is kept from one connection to the next.
+#[derive(Debug)]
+pub struct Kept<'a> {
+    /// The publishing thread.
+    pub publishing: &'a mut Publishing,
+    /// The highest position confirmed.
+    pub memory: &'a mut Memory,
+    /// What is counted.
+    pub metrics: &'a PipelineMetrics,
+    /// What the pages say.
+    pub health: &'a Health,
+    /// What keeps the position back.
+    pub hold: &'a mut Hold,
+    /// What is known of records that are refused.
+    pub search: &'a mut Search,
 }
 
 /// How an orderly end went.
@@ -56,11 +78,17 @@ impl<'a> Pipeline<'a> {
         source: Source,
         intake: Intake,
         start: Confirmed,
-        publishing: &'a mut Publishing,
-        memory: &'a mut Memory,
-        metrics: &'a PipelineMetrics,
-        health: &'a Health,
+        kept: Kept<'a>,
+        lot: Option<ParkingLot>,
     ) -> Self {
+        let Kept {
+            publishing,
+            memory,
+            metrics,
+            health,
+            hold,
+            search,
+        } = kept;
         let progress = Progress::new(start, Now::read(), source.timing());
         Self {
             source,
@@ -70,8 +98,11 @@ impl<'a> Pipeline<'a> {
             memory,
             metrics,
             health,
+            lot,
+            hold,
+            search,
             paused_since: None,
-            skip_told_at: None,
+            poison_told_at: None,
             handed_over_at: None,
         }
     }
@@ -108,8 +139,16 @@ impl<'a> Pipeline<'a> {
     async fn stream(&mut self, shutdown: &mut Shutdown) -> Result<(), RunError> {
         loop {
             self.health.beat();
+            self.settle_aside().await?;
+            self.release_hold()?;
             self.send_status().await?;
-            let wake_at = self.next_wake(Now::read()).into();
+            let look_at = self.look_for_parked_at();
+            if look_at.is_some_and(|at| at <= Instant::now()) {
+                self.publish_parked(shutdown).await?;
+                continue;
+            }
+            let wake_at = self.next_wake(Now::read());
+            let wake_at = look_at.map_or(wake_at, |at| wake_at.min(at)).into();
             let reading = self.publishing.has_current();
             self.count_pause(reading);
             tokio::select! {
@@ -132,6 +171,8 @@ impl<'a> Pipeline<'a> {
     async fn drain(&mut self, drain_timeout: Duration, read_on: bool) -> Result<(), RunError> {
         let deadline = Instant::now() + drain_timeout;
         loop {
+            self.settle_aside().await?;
+            self.release_hold()?;
             let reading_on = read_on && self.is_unfinished();
             if !reading_on {
                 self.publishing.submit(self.intake.newest())?;
@@ -142,7 +183,7 @@ impl<'a> Pipeline<'a> {
             if Instant::now() >= deadline {
                 return Ok(());
             }
-            if reading_on && self.intake.is_dangling() {
+            if reading_on && (self.intake.is_dangling() || self.hold.is_active()) {
                 // Nothing may ever follow a message by itself; a keepalive can be asked for.
                 self.progress.ask_for_reply();
             }
@@ -168,7 +209,7 @@ impl<'a> Pipeline<'a> {
     fn is_unfinished(&self) -> bool {
         let high_water = self.publishing.high_water();
         let lost = self.intake.newest() < high_water && self.progress.confirmed() <= high_water;
-        is_unfinished(&self.intake) || lost
+        is_unfinished(&self.intake) || lost || self.hold.is_active()
     }
 
     /// The last word: the server learns the final position before the connection closes.
@@ -185,7 +226,7 @@ impl<'a> Pipeline<'a> {
         Ok(Drained::Unacknowledged(unacknowledged))
     }
 
-    async fn send_status(&mut self) -> Result<(), RunError> {
+    pub(crate) async fn send_status(&mut self) -> Result<(), RunError> {
         let now = Now::read();
         if self.progress.is_stalled(now) {
             return Err(RunError::Stalled {
@@ -210,7 +251,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn handle_turn(&mut self, turn: Turn) -> Result<(), RunError> {
+    pub(crate) fn handle_turn(&mut self, turn: Turn) -> Result<(), RunError> {
         match turn {
             Turn::News => self.hear_publisher(),
             Turn::Batch => Ok(()),
@@ -230,12 +271,14 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Takes over what the publisher has to tell.
-    fn hear_publisher(&mut self) -> Result<(), RunError> {
+    pub(crate) fn hear_publisher(&mut self) -> Result<(), RunError> {
         let state = self.publishing.state();
-        self.progress.confirm(state.confirmed);
-        self.memory.confirm(state.confirmed);
+        if self.hold.permits(self.progress.received()) {
+            self.progress.confirm(state.confirmed);
+            self.memory.confirm(state.confirmed);
+        }
         self.memory.save_if_due(Now::read());
-        self.metrics.confirmed(state.confirmed.as_lsn());
+        self.metrics.confirmed(self.progress.confirmed());
         self.health.publisher(&state);
         if self.publishing.tell_outage() == Some(Said::Resumed) {
             self.health.delivering();
@@ -244,6 +287,18 @@ impl<'a> Pipeline<'a> {
             Some(failure) => Err(RunError::Publish(failure)),
             None => Ok(()),
         }
+    }
+
+    /// Lets the position move on once the stream has come far enough, and asks the server how far that is.
+    fn release_hold(&mut self) -> Result<(), RunError> {
+        if !self.hold.is_active() {
+            return Ok(());
+        }
+        if self.hold.permits(self.progress.received()) {
+            return self.hear_publisher();
+        }
+        self.progress.ask_for_reply();
+        Ok(())
     }
 
     /// Takes the frames that are already here, without waiting, until the batch is full. They arrived together, so one
@@ -257,6 +312,7 @@ impl<'a> Pipeline<'a> {
             .publishing
             .current()
             .is_some_and(|batch| !is_full(batch))
+            && !self.intake.poison().is_full()
             && !enough(&self.intake)
         {
             let Some(frame) = self.source.buffered_frame()? else {
@@ -273,18 +329,23 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Says that rows are passed over, and why the first of them is; not of each, as there may be very many.
-    fn tell_skipped(&mut self) {
+    /// Counts poison events, and says why the first of them is one; not of each, as there may be very many.
+    fn tell_poison(&mut self) {
+        let tally = self.intake.poison().take_tally();
+        if tally == Tally::default() {
+            return;
+        }
+        self.metrics.poison(tally);
         let is_due = self
-            .skip_told_at
-            .is_none_or(|told_at| told_at.elapsed() >= SKIP_TOLD_EVERY);
-        let Some(error) = self.intake.take_skipped().filter(|_| is_due) else {
+            .poison_told_at
+            .is_none_or(|told_at| told_at.elapsed() >= POISON_TOLD_EVERY);
+        let Some(reason) = self.intake.poison().take_told().filter(|_| is_due) else {
             return;
         };
-        self.skip_told_at = Some(Instant::now());
-        let problem = explain::skipped(&error);
-        self.metrics.error(problem.code);
-        warn!(code = %problem.code, "passed over: {problem}");
+        self.poison_told_at = Some(Instant::now());
+        self.metrics.error(reason.code);
+        let action = self.intake.poison().rules().action.done();
+        warn!(code = %reason.code, ?tally, "{action}: {}: {}", reason.code, reason.text);
     }
 
     /// Hands over what was read, or leaves it in the batch for [`HAND_OVER_GAP`]. A row that could not be taken comes
@@ -294,18 +355,20 @@ impl<'a> Pipeline<'a> {
             .publishing
             .current()
             .is_some_and(|batch| is_full(batch));
-        if full || taken.is_err() || self.is_hand_over_due(now) {
+        // What was put aside has to be written down first; the loop does that next, and the batch waits.
+        let settled = self.intake.poison().aside().is_empty();
+        if settled && (full || taken.is_err() || self.is_hand_over_due(now)) {
             self.hand_over_now(now)?;
         }
         self.metrics.received(self.progress.received());
         self.metrics.ignored(self.intake.take_ignored());
         self.metrics.verbatim(self.intake.take_verbatim());
-        self.tell_skipped();
+        self.tell_poison();
         self.health.heard_from_server();
         taken
     }
 
-    fn hand_over_now(&mut self, now: Now) -> Result<(), RunError> {
+    pub(crate) fn hand_over_now(&mut self, now: Now) -> Result<(), RunError> {
         self.handed_over_at = Some(now.instant);
         Ok(self.publishing.submit(self.intake.newest())?)
     }
@@ -342,7 +405,7 @@ fn take(
     let batch = publishing.current().ok_or(ThreadEnded)?;
     let taken = match frame {
         Frame::Data(body) => intake.handle_frame(body, now.wall.unix_micros() / 1_000, batch)?,
-        Frame::TooLarge { size_bytes, head } => intake.handle_too_large(size_bytes, head)?,
+        Frame::TooLarge { size_bytes, head } => intake.handle_too_large(size_bytes, head, batch)?,
         Frame::End => return Err(RunError::StreamEnded),
     };
     match taken {
@@ -355,7 +418,7 @@ fn take(
     Ok(())
 }
 
-fn is_full(batch: &Batch) -> bool {
+pub(crate) fn is_full(batch: &Batch) -> bool {
     batch.records.byte_len() >= BATCH_BYTES_MAX || batch.entries.len() >= BATCH_ENTRIES_MAX
 }
 
@@ -363,8 +426,8 @@ fn is_full(batch: &Batch) -> bool {
 /// server that sends a transaction at a time would otherwise make the two threads take turns for every one of them.
 const HAND_OVER_GAP: Duration = Duration::from_millis(1);
 
-/// Of the rows that are passed over, one is logged in this time; all are counted.
-const SKIP_TOLD_EVERY: Duration = Duration::from_secs(10);
+/// Of poison events one is logged in this time; all are counted.
+const POISON_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// A batch is handed over when its records hold this many bytes; one larger record makes it larger.
 const BATCH_BYTES_MAX: usize = 256 * 1024;

@@ -7,15 +7,46 @@ use std::time::Duration;
 
 use pgoutput::Lsn;
 use replication::ConnectError;
-use router::RouterConfigError;
-use sink::{KafkaConfigError, PublishError};
+use router::{RouteError, RouterConfigError};
+use serde::Deserialize;
+use sink::{EventIdentity, KafkaConfigError, PublishError};
 use thiserror::Error;
 
 use crate::codes::{Code, Problem};
 use crate::explain;
 use crate::intake::IntakeError;
+use crate::poison::{Reason, Rules, Stage};
 use crate::preconditions::CheckError;
 use crate::publishing::ThreadEnded;
+use crate::search::{Next, Refusal, Search};
+
+/// What is done with an event that can never be delivered as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnPoison {
+    /// Stop in front of it.
+    #[default]
+    Halt,
+    /// Keep it, and what follows of its aggregate, in a table of the source database.
+    Park,
+    /// Send it to another topic.
+    DeadLetterTopic,
+    /// Pass it over, and count it.
+    Skip,
+}
+
+impl OnPoison {
+    /// What was done, for a log line.
+    #[must_use]
+    pub const fn done(self) -> &'static str {
+        match self {
+            Self::Halt => "stopped",
+            Self::Park => "parked",
+            Self::DeadLetterTopic => "sent to the dead-letter topic",
+            Self::Skip => "passed over",
+        }
+    }
+}
 
 /// Everything that can end an attempt.
 #[derive(Debug, Error)]
@@ -131,6 +162,82 @@ pub fn decide(error: RunError, at: Lsn, fail_fast: bool) -> Verdict {
         Verdict::Retry(retry) if fail_fast => Verdict::Halt(retry.problem),
         Verdict::Retry(_) | Verdict::Halt(_) => verdict,
     }
+}
+
+/// Whether it is the row itself that is wrong, so that going on without it helps. What is wrong with every row, such as a
+/// column that is missing, needs a person; unless `tolerant`, which takes it for poison too.
+#[must_use]
+pub fn is_poison(error: &IntakeError, tolerant: bool) -> bool {
+    match error {
+        IntakeError::Route { source, .. } => {
+            tolerant
+                || !matches!(
+                    source,
+                    RouteError::MissingColumn { .. } | RouteError::UnsupportedTuple { .. }
+                )
+        }
+        IntakeError::TooLarge { .. } => true,
+        IntakeError::Decode(_)
+        | IntakeError::Updated { .. }
+        | IntakeError::AggregateUnknown { .. }
+        | IntakeError::ParkingFull { .. } => false,
+    }
+}
+
+/// Whether Kafka refuses one record for good, for what it is. Rights, credentials and settings concern all of them, and
+/// stop; so does a dead letter that is refused.
+#[must_use]
+pub fn refuses_record(error: &PublishError, dead_letter_topic: Option<&str>) -> bool {
+    let failure = error.failure();
+    let is_dead_letter =
+        dead_letter_topic.is_some() && failure.topic.as_deref() == dead_letter_topic;
+    matches!(error, PublishError::Permanent(_))
+        && !is_dead_letter
+        && REFUSALS_OF_RECORDS.contains(&failure.code())
+}
+
+/// The client's names of what is wrong with a record, or with where it is to go.
+const REFUSALS_OF_RECORDS: [&str; 8] = [
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_MSG_SIZE",
+    "TOPIC_EXCEPTION",
+    "INVALID_RECORD",
+    "INVALID_TIMESTAMP",
+    "_UNKNOWN_PARTITION",
+    "_INVALID_ARG",
+];
+
+/// What to do about a refused record: find out which one it is, go on without it, or stop. `None`: it is no matter of one
+/// record, and [`decide`] judges it.
+pub fn judge_refusal(
+    error: &RunError,
+    culprit: Option<EventIdentity>,
+    high_water: Lsn,
+    rules: &Rules,
+    search: &mut Search,
+) -> Option<Next> {
+    let RunError::Publish(error) = error else {
+        return None;
+    };
+    let dead_letter_topic =
+        Some(rules.dead_letters.topic.as_str()).filter(|topic| !topic.is_empty());
+    if !refuses_record(error, dead_letter_topic) {
+        return None;
+    }
+    let problem = explain::publish(error.clone());
+    let reason = Reason {
+        stage: Stage::Publish,
+        code: problem.code,
+        text: problem.found,
+        attempts: 1,
+    };
+    let refusal = Refusal {
+        culprit,
+        high_water,
+        reason,
+    };
+    Some(search.handle(refusal, rules.action == OnPoison::Halt))
 }
 
 fn judge(error: RunError, at: Lsn) -> Verdict {
@@ -353,6 +460,35 @@ mod tests {
             None,
             Code::KafkaAuthorization,
         );
+    }
+
+    #[test]
+    fn a_record_is_refused_for_what_it_is_and_rights_concern_all_of_them() {
+        let publish = |name| PublishError::from_code(name).expect("listed");
+        for name in REFUSALS_OF_RECORDS {
+            assert!(refuses_record(&publish(name), None), "{name}");
+        }
+        for name in [
+            "TOPIC_AUTHORIZATION_FAILED",
+            "_TRANSPORT",
+            "POLICY_VIOLATION",
+            "_FATAL",
+        ] {
+            assert!(!refuses_record(&publish(name), None), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_too_large_row_is_poison_and_an_update_is_not() {
+        let (table, lsn) = (String::new(), Lsn::ZERO);
+        let size_bytes = 1;
+        let too_large = IntakeError::TooLarge {
+            table: table.clone(),
+            lsn,
+            size_bytes,
+        };
+        assert!(is_poison(&too_large, false));
+        assert!(!is_poison(&IntakeError::Updated { table, lsn }, true));
     }
 
     #[test]

@@ -11,7 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pgoutput::{Lsn, PgTimestamp};
-use sink::{Accepted, Batch, BrokerProbe, Confirmed, Producer, PublishError, Publisher};
+use sink::{
+    Accepted, Batch, BrokerProbe, Careful, Confirmed, EventIdentity, Producer, PublishError,
+    Publisher,
+};
 use tokio::sync::{mpsc, watch};
 
 use crate::brokers::{BrokerWatch, KafkaSeen, PROBE_TIMEOUT, Said};
@@ -60,6 +63,8 @@ pub struct PublishState {
     pub oldest: Option<PgTimestamp>,
     /// The first failure since the last restart; nothing is enqueued after it.
     pub failure: Option<PublishError>,
+    /// The event it is about, if it is about one and it is certain which.
+    pub culprit: Option<EventIdentity>,
     /// Records handed over and not even enqueued.
     pub waiting: u64,
     /// Whether at least one broker connection is up, as far as the client knows.
@@ -91,6 +96,7 @@ impl Publishing {
             outstanding_bytes: 0,
             oldest: None,
             failure: None,
+            culprit: None,
             waiting: 0,
             brokers_up: false,
             accepted: 0,
@@ -208,10 +214,23 @@ impl Publishing {
     ///
     /// As [`Self::submit`].
     pub async fn restart(&mut self, start: Lsn) -> Result<Confirmed, ThreadEnded> {
+        self.restart_careful(start, Careful::default()).await
+    }
+
+    /// The same, sending what `careful` names one by one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`].
+    pub async fn restart_careful(
+        &mut self,
+        start: Lsn,
+        careful: Careful,
+    ) -> Result<Confirmed, ThreadEnded> {
         if let Some(batch) = &mut self.current {
             batch.clear();
         }
-        self.send(Work::Restart { start })?;
+        self.send(Work::Restart { start, careful })?;
         self.submitted = 0;
         self.epoch += 1;
         let epoch = self.epoch;
@@ -296,7 +315,7 @@ pub struct ThreadEnded;
 
 enum Work {
     Batch(Batch),
-    Restart { start: Lsn },
+    Restart { start: Lsn, careful: Careful },
 }
 
 struct Worker<P: Producer> {
@@ -347,11 +366,11 @@ impl<P: Producer> Worker<P> {
     fn handle_work(&mut self, work: Work) {
         match work {
             Work::Batch(batch) => self.pending.push_back(batch),
-            Work::Restart { start } => {
+            Work::Restart { start, careful } => {
                 while let Some(batch) = self.pending.pop_front() {
                     self.recycle(batch);
                 }
-                self.publisher.restart(start);
+                self.publisher.restart_careful(start, careful);
                 self.failure = None;
                 self.accepted = 0;
                 self.epoch += 1;
@@ -418,6 +437,7 @@ impl<P: Producer> Worker<P> {
             outstanding_bytes: self.publisher.outstanding_bytes(),
             oldest: self.publisher.oldest(),
             failure: self.failure.clone(),
+            culprit: self.publisher.culprit(),
             waiting: self
                 .pending
                 .iter()

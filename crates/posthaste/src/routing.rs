@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use pgoutput::{Relation, Row};
 use router::connect::{Catalog, ConnectRouter, LogicalMessage, Routed};
-use router::{RecordBuffer, RouteError, Router};
+use router::{RecordBuffer, RouteError, Router, RowSummary};
 
 use crate::config::Pipeline;
 use crate::explain;
@@ -80,6 +80,15 @@ impl Routing {
         match self {
             Self::Native(_) => 0,
             Self::Connect(router) => router.verbatim_count(),
+        }
+    }
+
+    /// What the row says of itself; `None` if it is of no outbox table.
+    #[must_use]
+    pub fn summary<'a>(&'a self, row: &Row<'a>) -> Option<RowSummary<'a>> {
+        match self {
+            Self::Native(router) => router.summary(row),
+            Self::Connect(router) => router.summary(row),
         }
     }
 

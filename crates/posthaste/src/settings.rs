@@ -9,8 +9,11 @@ use sink::{KafkaConfig, Limits};
 
 use crate::codes::{Code, Problem};
 use crate::config::{Pipeline, Source};
+use crate::dead_letter::DeadLetters;
 use crate::explain;
 use crate::intake::Tolerance;
+use crate::poison::Rules;
+use crate::policy::OnPoison;
 use crate::preconditions::Wanted;
 
 /// How to connect to PostgreSQL: what the configuration says, then libpq's environment and password file.
@@ -79,10 +82,38 @@ fn owned(columns: Vec<(&str, bool)>) -> Vec<(String, bool)> {
 pub fn tolerance(pipeline: &Pipeline) -> Tolerance {
     let connect = pipeline.connect.as_ref();
     Tolerance {
-        skip_errors: connect.is_some_and(|connect| connect.skip_errors),
         stop_at_updates: connect.is_some_and(|connect| {
             connect.event_router.table_op_invalid_behavior == OpInvalidBehavior::Fatal
         }),
+    }
+}
+
+/// What is done with poison events. `errors.tolerance=all` passes them over, and whatever else makes no record, unless
+/// `poison.on_poison` says something else.
+#[must_use]
+pub fn poison_rules(pipeline: &Pipeline) -> Rules {
+    let poison = &pipeline.poison;
+    let tolerant = poison.on_poison == OnPoison::Halt
+        && pipeline
+            .connect
+            .as_ref()
+            .is_some_and(|connect| connect.skip_errors);
+    let topic = poison.dead_letter_topic.clone();
+    Rules {
+        action: if tolerant {
+            OnPoison::Skip
+        } else {
+            poison.on_poison
+        },
+        tolerant,
+        dead_letters: DeadLetters {
+            topic: topic
+                .filter(|_| poison.on_poison == OnPoison::DeadLetterTopic)
+                .unwrap_or_default(),
+            bytes_max: poison.dead_letter_bytes_max,
+        },
+        parked_rows_max: poison.parked_rows_max,
+        parked_bytes_max: poison.parked_bytes_max,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Stage 1 of 9: Source. Opens the stream and reads it, one Frame at a time.
 //!
 //! Opening means: an SQL connection for the checks, a replication connection, the checks themselves,
-//! the choice of the start position, START_REPLICATION. The SQL connection is closed again: nothing
-//! that could break separately is kept.
+//! the choice of the start position, START_REPLICATION. The SQL connection is closed again, unless the tables of parked
+//! events need it: nothing that could break separately is kept without need.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use pgoutput::Lsn;
 use replication::{ConnectError, CopyBoth, Frame, ReplicationClient, quote_ident};
 use router::connect::Catalog;
+use tokio_postgres::Client;
 use tracing::warn;
 
 use crate::config::Pipeline as Settings;
@@ -24,6 +25,7 @@ use crate::slot::{Stream, explain_start_error};
 pub struct Opened {
     client: ReplicationClient,
     checked: Checked,
+    sql: Option<Client>,
 }
 
 /// An open replication stream.
@@ -48,17 +50,30 @@ impl Opened {
     pub async fn open(settings: &Settings, wanted: &Wanted) -> Result<Self, RunError> {
         let options = connect_options(settings)?;
         let (sql, client, checked) = preconditions::open(&options, wanted).await?;
-        drop(sql);
         for warning in &checked.warnings {
             warn!(code = %warning.code, "{}", warning.text);
         }
-        Ok(Self { client, checked })
+        let sql = Some(sql);
+        Ok(Self {
+            client,
+            checked,
+            sql,
+        })
+    }
+
+    /// The connection for queries, for whoever needs it longer; otherwise it ends with the start of the stream.
+    pub fn take_sql(&mut self) -> Option<Client> {
+        self.sql.take()
     }
 
     /// A replication connection on which everything was checked.
     #[must_use]
     pub fn new(client: ReplicationClient, checked: Checked) -> Self {
-        Self { client, checked }
+        Self {
+            client,
+            checked,
+            sql: None,
+        }
     }
 
     /// What the checks found.
@@ -119,8 +134,9 @@ impl Source {
     }
 
     /// What the catalog says of the outbox tables, where Debezium is followed.
-    pub fn take_catalog(&mut self) -> Option<Catalog> {
-        self.checked.catalog.take()
+    #[must_use]
+    pub fn catalog(&self) -> Option<Catalog> {
+        self.checked.catalog.clone()
     }
 
     /// The intervals of the conversation with this server.

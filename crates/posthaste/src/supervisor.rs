@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
-use sink::{Confirmed, KafkaProducer, Publisher};
+use sink::{Confirmed, EventIdentity, KafkaProducer, Publisher};
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
@@ -17,15 +17,20 @@ use crate::health::Health;
 use crate::intake::Intake;
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
-use crate::pipeline::{Drained, Pipeline};
-use crate::policy::{self, Pace, Retry, RunError, Target, Verdict};
+use crate::parking::Parking;
+use crate::parking_lot::{self, Hold, ParkingLot};
+use crate::pipeline::{Drained, Kept, Pipeline};
+use crate::poison::{Poison, Rules};
+use crate::policy::{self, OnPoison, Pace, Retry, RunError, Target, Verdict};
 use crate::preconditions::Wanted;
 use crate::publishing::Publishing;
 use crate::routing::Routing;
 use crate::run_id;
+use crate::search::{Next, Search};
 use crate::settings;
 use crate::shutdown::Shutdown;
 use crate::source::{Opened, Source};
+use crate::watchlist::Watchlist;
 
 /// What others see of a pipeline.
 #[derive(Debug, Clone)]
@@ -49,6 +54,9 @@ pub struct Supervisor {
     /// Says in headers which run of the process a record is of, as Debezium's does.
     run_id: String,
     publishing: Option<Publishing>,
+    rules: Rules,
+    search: Search,
+    hold: Hold,
     backoff: Backoff,
     outage: Option<Outage>,
 }
@@ -73,6 +81,9 @@ impl Supervisor {
         let retry = &pipeline.retry;
         Ok(Self {
             backoff: Backoff::new(retry.backoff_initial, retry.backoff_max, seed),
+            rules: settings::poison_rules(pipeline),
+            search: Search::default(),
+            hold: Hold::default(),
             settings: pipeline.clone(),
             wanted,
             memory,
@@ -97,8 +108,15 @@ impl Supervisor {
                 Ok(drained) => return Ok(self.end(drained)),
                 Err(error) => error,
             };
+            if self.is_searching(&error) {
+                if self.pause(self.settings.retry.backoff_initial).await == Waited::StopAskedFor {
+                    return Ok(self.stop_between());
+                }
+                continue;
+            }
             match policy::decide(error, self.memory.confirmed(), self.fail_fast) {
-                Verdict::Halt(problem) => {
+                Verdict::Halt(mut problem) => {
+                    self.name_culprit(&mut problem);
                     self.health.failed(&problem);
                     self.metrics.error(problem.code);
                     self.memory.save();
@@ -106,11 +124,40 @@ impl Supervisor {
                 }
                 Verdict::Retry(retry) => {
                     if self.wait(retry).await == Waited::StopAskedFor {
-                        let drained = self.publishing.as_ref().map_or(Drained::Whole, left_behind);
-                        return Ok(self.end(drained));
+                        return Ok(self.stop_between());
                     }
                 }
             }
+        }
+    }
+
+    /// Whether Kafka refused one record, and the next attempt goes on without it or finds out which one it is.
+    fn is_searching(&mut self, error: &RunError) -> bool {
+        let Some(publishing) = &self.publishing else {
+            return false;
+        };
+        let culprit = publishing.state().culprit;
+        let high_water = publishing.high_water();
+        let next = policy::judge_refusal(error, culprit, high_water, &self.rules, &mut self.search);
+        match next {
+            None | Some(Next::Stop) => return false,
+            Some(Next::SendSingly) => {
+                self.metrics.searching();
+                info!("a record was refused: {error}; sending singly to find it");
+            }
+            Some(Next::GoOn) => {}
+        }
+        true
+    }
+
+    /// Says which row it was that stopped us, for `posthaste skip`.
+    fn name_culprit(&self, problem: &mut Problem) {
+        let culprit = self
+            .publishing
+            .as_ref()
+            .and_then(|publishing| publishing.state().culprit);
+        if let (Some(EventIdentity::Row(row)), 6) = (culprit, problem.code.number() / 100) {
+            problem.found.push_str(&format!("; it is row {row}"));
         }
     }
 
@@ -121,7 +168,8 @@ impl Supervisor {
             Some(publishing) => publishing,
             None => self.start_publishing()?,
         };
-        let outcome = self.attempt_with(&mut publishing).await;
+        // On the heap: once a connection, and everything that waits for it stays small.
+        let outcome = Box::pin(self.attempt_with(&mut publishing)).await;
         self.publishing = Some(publishing);
         outcome
     }
@@ -140,26 +188,47 @@ impl Supervisor {
         let Some(opened) = self.shutdown.unless_requested(opening).await else {
             return Ok(left_behind(publishing));
         };
-        let opened = opened?;
+        let mut opened = opened?;
+        let parking = match opened.take_sql() {
+            Some(sql) => parking_lot::open(sql, &self.settings, &self.rules).await?,
+            None => None,
+        };
         let start = self.start_position(publishing, &opened).await?;
         let starting = opened.start(&self.settings, &self.wanted, start.as_lsn());
         let Some(source) = self.shutdown.unless_requested(starting).await else {
             return Ok(left_behind(publishing));
         };
-        let mut source = source?;
-        let routing = self.routing(&mut source)?;
+        let source = source?;
+        let routing = self.routing(&source)?;
+        // Only now the slot is ours, and nobody else parks any more.
+        let watchlist = self.watchlist(start.as_lsn(), parking.as_ref()).await?;
+        let lot = match parking {
+            Some(parking) => Some(ParkingLot::new(
+                parking,
+                self.routing(&source)?,
+                &self.rules,
+            )),
+            None => None,
+        };
         self.resumed(start.as_lsn(), publishing.is_kafka_lost());
         let began = Instant::now();
-        let mut intake = Intake::new(routing, settings::tolerance(&self.settings));
+        let poison = Poison::new(self.rules.clone(), watchlist);
+        let intake = Intake::new(routing, settings::tolerance(&self.settings));
+        let mut intake = intake.with_poison(poison, &self.settings.poison.schema);
         intake.take_over(self.memory.taken_over());
         let pipeline = Pipeline::new(
             source,
             intake,
             start,
-            publishing,
-            &mut self.memory,
-            &self.metrics,
-            &self.health,
+            Kept {
+                publishing,
+                memory: &mut self.memory,
+                metrics: &self.metrics,
+                health: &self.health,
+                hold: &mut self.hold,
+                search: &mut self.search,
+            },
+            lot,
         );
         let outcome = pipeline
             .run(&mut self.shutdown, self.settings.kafka.drain_timeout)
@@ -173,9 +242,38 @@ impl Supervisor {
     }
 
     /// The router of one connection: relations are always sent again, and the catalog was read again.
-    fn routing(&self, source: &mut Source) -> Result<Routing, RunError> {
-        let catalog = source.take_catalog();
+    fn routing(&self, source: &Source) -> Result<Routing, RunError> {
+        let catalog = source.catalog();
         Routing::new(&self.settings, &self.run_id, source.base_types(), catalog)
+    }
+
+    /// What is known of rows to come, from the tables and from what Kafka refused before.
+    async fn watchlist(
+        &mut self,
+        start: Lsn,
+        parking: Option<&Parking>,
+    ) -> Result<Watchlist, RunError> {
+        let mut watchlist = Watchlist::default();
+        self.search.start_at(start);
+        for (row, reason) in self.search.condemned() {
+            watchlist.condemn(*row, reason.clone());
+        }
+        let Some(parking) = parking else {
+            return Ok(watchlist);
+        };
+        watchlist.skip(parking.skip_requests(start).await?);
+        if self.rules.action != OnPoison::Park {
+            return Ok(watchlist);
+        }
+        for (row, reason) in self.search.take_refused_again() {
+            warn!(code = %reason.code, "parked event at {row} is held again: {}", reason.text);
+            parking.refused(row, &reason).await?;
+        }
+        if let Some(position) = parking.load(start, &mut watchlist).await? {
+            self.hold.begin(position);
+        }
+        self.metrics.parked(watchlist.waiting);
+        Ok(watchlist)
     }
 
     /// Chooses where to start, and sets the tracker there. What is acknowledged up to this moment counts; what is
@@ -185,15 +283,22 @@ impl Supervisor {
         publishing: &mut Publishing,
         opened: &Opened,
     ) -> Result<Confirmed, RunError> {
-        self.memory.confirm(publishing.restart(Lsn::ZERO).await?);
+        let confirmed = publishing.restart(Lsn::ZERO).await?;
+        let is_held_back = self.hold.is_active();
+        self.hold.reset();
+        if !is_held_back {
+            self.memory.confirm(confirmed);
+        }
         let start = {
             let publication = &self.wanted.publication;
             self.memory.start_position(opened.checked(), publication)?
         };
-        if start.new_history {
+        if start.new_history || is_held_back {
+            // The tracker never goes back, and here it has to.
             *publishing = self.start_publishing()?;
         }
-        let confirmed = publishing.restart(start.position).await?;
+        let careful = self.search.careful();
+        let confirmed = publishing.restart_careful(start.position, careful).await?;
         debug_assert_eq!(confirmed.as_lsn(), start.position);
         Ok(confirmed)
     }
@@ -224,11 +329,12 @@ impl Supervisor {
             self.health.publisher(&publishing.state());
         }
         self.metrics.retry(retry.target, retry.problem.code);
-        match self
-            .shutdown
-            .unless_requested(tokio::time::sleep(delay))
-            .await
-        {
+        self.pause(delay).await
+    }
+
+    async fn pause(&mut self, delay: Duration) -> Waited {
+        let sleeping = tokio::time::sleep(delay);
+        match self.shutdown.unless_requested(sleeping).await {
             Some(()) => Waited::Long,
             None => Waited::StopAskedFor,
         }
@@ -277,6 +383,11 @@ impl Supervisor {
             None => info!("streaming from {start}"),
         }
         self.health.streaming();
+    }
+
+    fn stop_between(&mut self) -> Drained {
+        let drained = self.publishing.as_ref().map_or(Drained::Whole, left_behind);
+        self.end(drained)
     }
 
     fn end(&mut self, drained: Drained) -> Drained {

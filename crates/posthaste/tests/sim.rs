@@ -2,7 +2,8 @@
 //!
 //! Intake, publisher, tracker, progress, policy and the choice of the start position are the product's own. Server,
 //! brokers, clock and the operator are models that misbehave: cut connections, crashes, server restarts that forget
-//! confirmations, broker outages, lost acknowledgements, refused records, dead producers, graceful stops. After every
+//! confirmations, broker outages, lost acknowledgements, refused records, dead producers, graceful stops; events that cannot
+//! be routed or are refused for good, parked or passed over, and a person who edits and retries. After every
 //! seed the check demands the promises of docs/delivery-guarantee.md. A failing seed is printed and runs again with
 //! `SIM_SEED=n`; `SIM_SEEDS=n` sets how many run.
 
@@ -30,6 +31,8 @@ mod encode;
 mod random;
 #[path = "sim/server.rs"]
 mod server;
+#[path = "sim/table.rs"]
+mod table;
 #[path = "sim/world.rs"]
 mod world;
 
@@ -57,6 +60,12 @@ fn the_promises_hold_for_every_seed() {
         assert!(
             injected >= count / 20,
             "{fault:?} happened only {injected} times in {count} seeds"
+        );
+    }
+    for (branch, taken) in total.branches() {
+        assert!(
+            taken >= count / 20,
+            "{branch}: only {taken} times in {count} seeds"
         );
     }
     assert!(

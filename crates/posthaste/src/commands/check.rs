@@ -10,6 +10,7 @@ use crate::codes::{Code, Problem};
 use crate::config::{self, Pipeline};
 use crate::explain;
 use crate::logging;
+use crate::parking_lot;
 use crate::policy::{self, RunError, Verdict};
 use crate::preconditions::{self, Checked};
 use crate::settings;
@@ -39,7 +40,8 @@ async fn check_postgres(pipeline: &Pipeline) -> Result<Checked, RunError> {
     // A check makes nothing; what `run` would make is reported as missing.
     wanted.create = false;
     let options = settings::connect_options(pipeline)?;
-    let (_, _, checked) = preconditions::open(&options, &wanted).await?;
+    let (sql, _, checked) = preconditions::open(&options, &wanted).await?;
+    parking_lot::open(sql, pipeline, &settings::poison_rules(pipeline)).await?;
     Ok(checked)
 }
 

@@ -4,6 +4,8 @@ pub mod check;
 pub mod config;
 pub mod debezium;
 pub mod diff;
+pub mod parked;
 pub mod reconcile;
 pub mod run;
+pub mod skip;
 pub mod takeover;

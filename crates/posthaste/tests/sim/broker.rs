@@ -15,6 +15,8 @@ use crate::server::Event;
 #[derive(Debug)]
 pub(crate) struct Brokers {
     pub(crate) down: bool,
+    /// Whether what is refused for good is taken all the same, as after a limit was raised.
+    pub(crate) lenient: bool,
     logs: Vec<Vec<Event>>,
     logged: HashSet<u64>,
     client: Client,
@@ -38,6 +40,7 @@ impl Brokers {
     pub(crate) fn new(partitions: usize) -> Self {
         Self {
             down: false,
+            lenient: true,
             logs: vec![Vec::new(); partitions],
             logged: HashSet::new(),
             client: Client::new(partitions),
@@ -130,10 +133,28 @@ impl Brokers {
 
     fn append_front(&mut self, partition: usize) {
         if let Some((ticket, event)) = self.client.queues[partition].pop_front() {
+            if event.is_refused() && !self.lenient {
+                self.refuse_batch(partition, ticket);
+                return;
+            }
             self.logs[partition].push(event);
             self.logged.insert(event.id);
             self.client.under_way[partition].push_back(ticket);
         }
+    }
+
+    /// A batch is refused as a whole, and nobody says because of which record.
+    fn refuse_batch(&mut self, partition: usize, first: Ticket) {
+        let queue = &mut self.client.queues[partition];
+        let neighbours = queue.drain(..queue.len().min(2)).map(|(ticket, _)| ticket);
+        let failed: Vec<_> = [first].into_iter().chain(neighbours).collect();
+        self.client
+            .outcomes
+            .extend(failed.into_iter().map(|ticket| Delivery {
+                ticket,
+                result: Err(error("MSG_SIZE_TOO_LARGE")),
+            }));
+        self.die("_GAPLESS_GUARANTEE");
     }
 
     fn any_partition(&self, random: &mut Random) -> usize {

@@ -1,6 +1,6 @@
 //! The model of a PostgreSQL server: a log of committed transactions, one slot, at most one walsender.
 
-use pgoutput::{Column, Lsn, Relation};
+use pgoutput::{Column, Lsn, Relation, RowId};
 
 use crate::encode::{Cell, Plain};
 use crate::random::Random;
@@ -11,6 +11,18 @@ pub(crate) struct Event {
     pub(crate) id: u64,
     pub(crate) key: u64,
     pub(crate) version: u64,
+}
+
+impl Event {
+    /// The brokers refuse it for good.
+    pub(crate) fn is_refused(self) -> bool {
+        self.id % 61 == 7
+    }
+
+    /// It cannot be routed.
+    pub(crate) fn is_unroutable(self) -> bool {
+        self.id % 59 == 3
+    }
 }
 
 /// A committed transaction, and what a walsender says of it.
@@ -30,6 +42,8 @@ enum Row {
 
 #[derive(Debug, Default)]
 pub(crate) struct Server {
+    /// Whether there are events that cannot be routed.
+    pub(crate) has_poison: bool,
     pub(crate) transactions: Vec<Transaction>,
     wal_end: u64,
     next_event: u64,
@@ -176,7 +190,7 @@ impl Server {
         let message = match walsender.step {
             0 => transaction.begin(),
             step if step == last => transaction.commit(),
-            step => transaction.insert(step - 1),
+            step => transaction.insert(step - 1, self.has_poison),
         };
         let position = transaction.commit_lsn.as_u64();
         walsender.step += 1;
@@ -214,7 +228,24 @@ impl Transaction {
         commit.encode()
     }
 
-    fn insert(&self, index: usize) -> Vec<u8> {
+    /// The events with their identities.
+    pub(crate) fn identified(&self) -> impl Iterator<Item = (RowId, Event)> {
+        self.rows
+            .iter()
+            .zip(0_u64..)
+            .filter_map(|(row, insert_index)| match row {
+                Row::Outbox(event) => Some((
+                    RowId {
+                        commit_lsn: self.commit_lsn,
+                        insert_index,
+                    },
+                    *event,
+                )),
+                Row::Other => None,
+            })
+    }
+
+    fn insert(&self, index: usize, has_poison: bool) -> Vec<u8> {
         let text = |number: u64| Cell::Text(number.to_string().into_bytes());
         let insert = match self.rows[index] {
             Row::Outbox(event) => Plain::Insert {
@@ -224,12 +255,23 @@ impl Transaction {
                     Cell::Text(b"order".to_vec()),
                     text(event.key),
                     text(event.version),
+                    Cell::Text(if has_poison && event.is_unroutable() {
+                        b"never".to_vec()
+                    } else {
+                        b"0".to_vec()
+                    }),
                 ],
             },
             // The same columns: only the relation id tells that it is another table.
             Row::Other => Plain::Insert {
                 relation_id: OTHER,
-                new: vec![text(0), Cell::Text(b"order".to_vec()), text(0), text(0)],
+                new: vec![
+                    text(0),
+                    Cell::Text(b"order".to_vec()),
+                    text(0),
+                    text(0),
+                    text(0),
+                ],
             },
         };
         insert.encode()
@@ -239,7 +281,7 @@ impl Transaction {
 /// The descriptions of the two tables, as frames.
 fn relations() -> [Vec<u8>; 2] {
     [(OUTBOX, "outbox"), (OTHER, "other")].map(|(id, name)| {
-        let columns = ["id", "aggregatetype", "aggregateid", "payload"].map(|name| Column {
+        let columns = ["id", "aggregatetype", "aggregateid", "payload", "at"].map(|name| Column {
             key: name == "id",
             name: name.to_owned(),
             type_oid: 25,

@@ -1,18 +1,21 @@
 //! One seed's world: who acts next, and what goes wrong.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pgoutput::{Lsn, PgTimestamp};
 use posthaste::clock::Now;
+use posthaste::policy::OnPoison;
 use posthaste::state::Stored;
 
 use crate::broker::Brokers;
-use crate::check::{self, Lengths, OrderlyRun};
+use crate::check::{self, Exempt, Lengths, OrderlyRun};
 use crate::connector::{Connector, Turn};
 use crate::random::Random;
-use crate::server::Server;
+use crate::server::{Server, Transaction};
+use crate::table::Table;
 
 /// What can go wrong, or be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +42,30 @@ impl Fault {
 }
 
 /// What happened in a world.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) events: u64,
     pub(crate) repeats: u64,
     faults: [u64; Fault::ALL.len()],
+    /// In the order of [`Outcome::BRANCHES`].
+    branches: [u64; Self::BRANCHES.len()],
 }
 
 impl Outcome {
+    /// What can become of a poison event.
+    pub(crate) const BRANCHES: [&str; 6] = [
+        "parked",
+        "parked behind",
+        "published from the table",
+        "refused again",
+        "searched for",
+        "passed over",
+    ];
+
+    pub(crate) fn branches(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Self::BRANCHES.into_iter().zip(self.branches)
+    }
+
     pub(crate) fn faults(&self, fault: Fault) -> u64 {
         self.faults[fault as usize]
     }
@@ -57,6 +76,9 @@ impl Outcome {
         for (sum, count) in self.faults.iter_mut().zip(other.faults) {
             *sum += count;
         }
+        for (sum, count) in self.branches.iter_mut().zip(other.branches) {
+            *sum += count;
+        }
     }
 }
 
@@ -65,6 +87,9 @@ pub(crate) struct World {
     server: Server,
     brokers: Rc<RefCell<Brokers>>,
     process: Option<Connector>,
+    table: Rc<RefCell<Table>>,
+    action: OnPoison,
+    exempt: Exempt,
     state_file: Option<Stored>,
     /// Events of transactions before this one were checked when a status update passed them.
     checked: usize,
@@ -79,10 +104,23 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let partitions = 1 + usize::try_from(random.below(4)).expect("few");
+        let action = match seed % 10 {
+            8 => OnPoison::Park,
+            9 => OnPoison::Skip,
+            _ => OnPoison::Halt,
+        };
+        let mut server = Server::new(KEYS);
+        let mut brokers = Brokers::new(partitions);
+        // Where it halts, nobody would ever put it right.
+        server.has_poison = action != OnPoison::Halt;
+        brokers.lenient = action == OnPoison::Halt;
         Self {
-            server: Server::new(KEYS),
-            brokers: Rc::new(RefCell::new(Brokers::new(partitions))),
+            server,
+            brokers: Rc::new(RefCell::new(brokers)),
             process: None,
+            table: Rc::default(),
+            action,
+            exempt: Exempt::default(),
             state_file: None,
             checked: 0,
             orderly: Vec::new(),
@@ -106,21 +144,44 @@ impl World {
         }
         self.settle();
         self.outcome.events = self.server.events().count() as u64;
-        self.outcome.repeats =
-            check::check(self.server.events(), &self.brokers.borrow(), &self.orderly);
-        self.outcome
+        self.note_exempt();
+        self.outcome.repeats = check::check(
+            self.server.events(),
+            &self.brokers.borrow(),
+            &self.orderly,
+            &self.exempt,
+        );
+        let table = self.table.borrow();
+        let passed_over = self.exempt.given_up.len() as u64;
+        let counts = [
+            (0, table.parked),
+            (1, table.behind),
+            (2, table.published),
+            (3, table.refused_again),
+            (5, passed_over),
+        ];
+        for (branch, count) in counts {
+            self.outcome.branches[branch] += count;
+        }
+        self.outcome.clone()
     }
 
     /// No more misfortune: everything has to arrive and to be confirmed within a bounded number of turns.
     fn settle(&mut self) {
-        self.brokers.borrow_mut().down = false;
+        {
+            let mut brokers = self.brokers.borrow_mut();
+            brokers.down = false;
+            // Somebody raises the limit, unless what is refused is to be passed over.
+            brokers.lenient |= self.action == OnPoison::Park;
+        }
         for _ in 0..TURNS_MAX {
+            self.table.borrow_mut().retry(true, true);
             let end = self
                 .server
                 .transactions
                 .last()
                 .map_or(Lsn::ZERO, |last| last.end_lsn);
-            if self.server.confirmed() >= end {
+            if self.server.confirmed() >= end && self.table.borrow().is_empty() {
                 return;
             }
             self.turn();
@@ -146,6 +207,8 @@ impl World {
             self.process_began = self.lengths();
             self.process = Some(Connector::new(
                 Rc::clone(&self.brokers),
+                Rc::clone(&self.table),
+                self.action,
                 self.state_file.clone(),
             ));
             return;
@@ -159,7 +222,15 @@ impl World {
         } else {
             read(process, &mut self.server, &mut self.random, now);
         }
+        if self.random.chance(60) {
+            process.begin_pass();
+        }
+        if self.random.chance(8) {
+            let repair = self.random.chance(500);
+            self.table.borrow_mut().retry(false, repair);
+        }
         let turn = process.publish(now);
+        self.outcome.branches[SEARCHED_FOR] += std::mem::take(&mut process.searches);
         self.handle(turn);
         self.report(now);
         if self.random.chance(20) {
@@ -173,6 +244,7 @@ impl World {
         };
         let (flushed, turn) = process.status(now);
         if let Some(flushed) = flushed {
+            self.note_exempt();
             self.check_confirmed(flushed);
             self.server.handle_status(flushed);
         }
@@ -182,16 +254,42 @@ impl World {
     /// The promise itself, at the moment it could be broken: what the server may forget is in the topics.
     fn check_confirmed(&mut self, flushed: Lsn) {
         let brokers = self.brokers.borrow();
+        let table = self.table.borrow();
         while let Some(transaction) = self.server.transactions.get(self.checked)
             && transaction.commit_lsn < flushed
         {
-            for event in transaction.events() {
+            for (row, event) in transaction.identified() {
                 assert!(
-                    brokers.has(event.id),
+                    brokers.has(event.id)
+                        || table.has(row)
+                        || self.exempt.given_up.contains(&event.id),
                     "confirmed {flushed} before {event:?} was acknowledged"
                 );
             }
             self.checked += 1;
+        }
+    }
+
+    /// Which events may be missing by now, and why.
+    fn note_exempt(&mut self) {
+        if self.action == OnPoison::Halt {
+            return;
+        }
+        let given_up = self
+            .process
+            .as_mut()
+            .map(|process| std::mem::take(&mut process.given_up));
+        let given_up: HashSet<_> = given_up.unwrap_or_default().into_iter().collect();
+        let table = self.table.borrow();
+        let rows = self.server.transactions.iter().skip(self.checked);
+        for (row, event) in rows.flat_map(Transaction::identified) {
+            if table.has(row) {
+                self.exempt.parked.insert(event.id);
+            }
+            let is_passed_over = self.action == OnPoison::Skip && event.is_unroutable();
+            if is_passed_over || given_up.contains(&row) {
+                self.exempt.given_up.insert(event.id);
+            }
         }
     }
 
@@ -226,6 +324,7 @@ impl World {
     }
 
     fn end_process(&mut self) {
+        self.note_exempt();
         self.server.disconnect();
         self.process = None;
         self.brokers.borrow_mut().lose_client(&mut self.random);
@@ -297,6 +396,9 @@ fn read(process: &mut Connector, server: &mut Server, random: &mut Random, now: 
         }
     }
 }
+
+/// Its place among the branches.
+const SEARCHED_FOR: usize = 4;
 
 const KEYS: usize = 20;
 const EVENTS: usize = 300;

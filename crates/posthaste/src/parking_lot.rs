@@ -1,0 +1,132 @@
+//! The parking lot of one connection: the tables, and a second router for rows that leave them again.
+
+use std::time::{Duration, Instant};
+
+use pgoutput::Lsn;
+
+use crate::codes::{Code, Problem};
+use crate::config::Pipeline as Settings;
+use crate::parking::{Access, Parking};
+use crate::poison::Rules;
+use crate::policy::{OnPoison, RunError};
+use crate::rerouting::Rerouting;
+use crate::routing::Routing;
+
+/// What a running pipeline has of the tables of parked and skipped events.
+#[derive(Debug)]
+pub struct ParkingLot {
+    pub(crate) parking: Parking,
+    pub(crate) rerouting: Rerouting,
+    /// Whether rows are parked here, or only requests to skip are read.
+    pub(crate) parks: bool,
+    /// When to look for rows to publish again.
+    pub(crate) look_at: Instant,
+}
+
+impl ParkingLot {
+    /// The lot of one connection.
+    #[must_use]
+    pub fn new(parking: Parking, routing: impl Into<Routing>, rules: &Rules) -> Self {
+        Self {
+            parking,
+            rerouting: Rerouting::new(routing),
+            parks: rules.action == OnPoison::Park,
+            look_at: Instant::now(),
+        }
+    }
+
+    /// Looks again after a pause.
+    pub(crate) fn rest(&mut self, now: Instant, pause: Duration) {
+        self.look_at = now + pause;
+    }
+}
+
+/// Takes the connection if the tables are needed or there, and checks them.
+///
+/// # Errors
+///
+/// They are needed, and a table or a right is missing; or rows wait that nobody would publish.
+pub async fn open(
+    sql: tokio_postgres::Client,
+    settings: &Settings,
+    rules: &Rules,
+) -> Result<Option<Parking>, RunError> {
+    let slot = &settings.source.slot;
+    let parking = Parking::new(sql, &settings.poison.schema, slot).await?;
+    let tables = parking.tables().await?;
+    if rules.action == OnPoison::Park {
+        let complaints = [("parked", tables.parked), ("skipped", tables.skipped)];
+        let complaint = complaints
+            .into_iter()
+            .find_map(|(table, access)| parking.complain(table, access));
+        return match complaint {
+            Some(problem) => Err(problem.into()),
+            None => Ok(Some(parking)),
+        };
+    }
+    if tables.parked == Access::Granted {
+        let (_, waiting) = parking.waiting().await?;
+        if waiting.rows > 0 {
+            return Err(rows_wait(slot, waiting.rows).into());
+        }
+    }
+    Ok((tables.skipped == Access::Granted).then_some(parking))
+}
+
+fn rows_wait(slot: &str, rows: u64) -> Problem {
+    Problem::new(Code::ParkedWaiting, format!("parked events of slot {slot}"))
+        .found(format!(
+            "{rows} that wait, and poison.on_poison is not park"
+        ))
+        .needed("none, as later events of their aggregates would overtake them")
+        .fix("set poison.on_poison = \"park\", or discard them with posthaste parked discard")
+}
+
+/// Keeps the position back until what was parked is safe elsewhere too.
+///
+/// A standby that takes over may have less of the log than we have written, and its slot may stand further than its copy of our
+/// tables. What has come through the stream it has received as well; so nothing is confirmed until the stream has passed the
+/// commit that parked a row.
+#[derive(Debug, Default)]
+pub struct Hold(Option<Lsn>);
+
+impl Hold {
+    /// From now on, until the stream has come to `position`.
+    pub fn begin(&mut self, position: Lsn) {
+        self.0 = self.0.max(Some(position));
+    }
+
+    /// Whether the position is kept back.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The stream has come to `received`; true if the position may move on with it.
+    pub fn permits(&mut self, received: Lsn) -> bool {
+        self.0 = self.0.filter(|until| received < *until);
+        self.0.is_none()
+    }
+
+    /// The stream begins anew, before whatever was kept back.
+    pub fn reset(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_ends_when_the_stream_has_passed_the_newest_commit() {
+        let mut hold = Hold::default();
+        assert!(hold.permits(Lsn::ZERO));
+        hold.begin(Lsn::new(20));
+        hold.begin(Lsn::new(10));
+        assert!(!hold.permits(Lsn::new(19)));
+        assert!(hold.is_active());
+        assert!(hold.permits(Lsn::new(20)));
+        assert!(!hold.is_active());
+    }
+}

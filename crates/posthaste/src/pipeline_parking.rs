@@ -1,0 +1,233 @@
+//! The pipeline's dealings with the parking lot: what is put aside is written down, and what may leave is published.
+//!
+//! While either is under way nothing is read, so the order of an aggregate needs no further care: what was read before is
+//! acknowledged, and what comes after is not here yet. Status updates and the publisher's news go on.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use crate::clock::Now;
+use crate::parking::QueuedRow;
+use crate::parking_lot::ParkingLot;
+use crate::pipeline::{Pipeline, is_full};
+use crate::policy::RunError;
+use crate::publishing::ThreadEnded;
+use crate::shutdown::Shutdown;
+
+impl Pipeline<'_> {
+    /// Writes down what was put aside, before the batch it came with may be handed over.
+    pub(crate) async fn settle_aside(&mut self) -> Result<(), RunError> {
+        if self.intake.poison().aside().is_empty() {
+            return Ok(());
+        }
+        let aside = self.intake.poison().take_aside();
+        // Rows are put aside only where there is a lot; without one they would come again.
+        let mut lot = self.lot.take().ok_or(ThreadEnded)?;
+        let written = self.attend(lot.parking.write(&aside)).await;
+        self.lot = Some(lot);
+        let position = written?;
+        if !aside.rows.is_empty() {
+            self.hold.begin(position);
+        }
+        for (request, row) in &aside.skipped {
+            warn!(
+                request = request.number,
+                "event at {row} passed over, as requested"
+            );
+        }
+        let waiting = self.intake.poison().watchlist().waiting;
+        self.metrics.parked(waiting);
+        Ok(())
+    }
+
+    /// When to look for parked rows to publish; `None` while none wait.
+    pub(crate) fn look_for_parked_at(&mut self) -> Option<Instant> {
+        let has_waiting = self.intake.poison().watchlist().has_waiting();
+        let lot = self.lot.as_ref().filter(|lot| lot.parks && has_waiting)?;
+        Some(lot.look_at)
+    }
+
+    /// Publishes the parked rows that may leave, and learns what waits now.
+    pub(crate) async fn publish_parked(&mut self, shutdown: &mut Shutdown) -> Result<(), RunError> {
+        let Some(mut lot) = self.lot.take() else {
+            return Ok(());
+        };
+        let passed = self.pass(&mut lot, shutdown).await;
+        self.lot = Some(lot);
+        passed
+    }
+
+    async fn pass(
+        &mut self,
+        lot: &mut ParkingLot,
+        shutdown: &mut Shutdown,
+    ) -> Result<(), RunError> {
+        let began = Instant::now();
+        let mut published = 0;
+        let mut pause = LOOK_EVERY;
+        loop {
+            let confirmed = self.progress.confirmed();
+            let queued = lot.parking.publishable(confirmed, ROWS_MAX);
+            let mut queued = self.attend(queued).await?;
+            if queued.is_empty() {
+                break;
+            }
+            if published == 0 {
+                // What was read before goes first, and the position then covers it.
+                self.hand_over_now(Now::read())?;
+                if !self.until_drained(shutdown).await? {
+                    break;
+                }
+                let queued_now = lot.parking.publishable(self.progress.confirmed(), ROWS_MAX);
+                queued = self.attend(queued_now).await?;
+            }
+            published += self.republish(lot, &queued, shutdown).await?;
+            if began.elapsed() >= PASS_TIME_MAX {
+                pause = PASS_GAP;
+                break;
+            }
+        }
+        if published > 0 {
+            info!(rows = published, "parked events published");
+            self.search.parked_went_through();
+        }
+        let (aggregates, waiting) = self.attend(lot.parking.waiting()).await?;
+        self.metrics.parked(waiting);
+        let watchlist = self.intake.poison().watchlist();
+        watchlist.set_parked(aggregates, waiting);
+        // A look should never take more than a small part of the time.
+        lot.rest(
+            Instant::now(),
+            pause.max(began.elapsed() * 10).min(LOOK_EVERY_MAX),
+        );
+        Ok(())
+    }
+
+    /// Publishes rows in their order and waits for their acknowledgement. A row that makes no record is held again, and so
+    /// nothing behind it of its aggregate goes out.
+    async fn republish(
+        &mut self,
+        lot: &mut ParkingLot,
+        queued: &[QueuedRow],
+        shutdown: &mut Shutdown,
+    ) -> Result<usize, RunError> {
+        while !self.publishing.has_current() {
+            let turn = self.publishing.next().await?;
+            self.handle_turn(turn)?;
+        }
+        let now_ms = Now::read().wall.unix_micros() / 1_000;
+        let mut sent = Vec::new();
+        let mut refused = None;
+        for QueuedRow { number, row } in queued {
+            let batch = self.publishing.current().ok_or(ThreadEnded)?;
+            if is_full(batch) {
+                break;
+            }
+            match lot.rerouting.route(row, now_ms, batch) {
+                Ok(()) => sent.push(*number),
+                // The next look finds what else may go.
+                Err(reason) => {
+                    refused = Some((row.row, reason));
+                    break;
+                }
+            }
+        }
+        self.hand_over_now(Now::read())?;
+        if !self.until_drained(shutdown).await? {
+            return Ok(0);
+        }
+        if !sent.is_empty() {
+            self.attend(lot.parking.published(&sent)).await?;
+            self.metrics.parked_published(sent.len() as u64);
+        }
+        if let Some((row, reason)) = refused {
+            warn!(code = %reason.code, "parked event at {row} is held again: {}", reason.text);
+            self.attend(lot.parking.refused(row, &reason)).await?;
+        }
+        Ok(sent.len().max(1))
+    }
+
+    /// Waits until everything handed over is acknowledged; false if that takes too long, or a stop is asked for meanwhile.
+    async fn until_drained(&mut self, shutdown: &mut Shutdown) -> Result<bool, RunError> {
+        let mut deadline = Instant::now() + DRAIN_TIME_MAX;
+        let mut stopping = false;
+        while !self.publishing.is_drained() {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            self.health.beat();
+            self.send_status().await?;
+            let wake_at = self
+                .progress
+                .next_deadline(Now::read())
+                .min(deadline)
+                .into();
+            tokio::select! {
+                biased;
+                () = shutdown.requested(), if !stopping => {
+                    stopping = true;
+                    deadline = deadline.min(Instant::now() + STOP_TIME_MAX);
+                }
+                turn = self.publishing.next() => self.handle_turn(turn?)?,
+                () = tokio::time::sleep_until(wake_at) => self.progress.handle_paused(Now::read()),
+            }
+        }
+        self.hear_publisher()?;
+        Ok(true)
+    }
+
+    /// Does some work at the database to its end while the conversation with the server and the publisher goes on.
+    async fn attend<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, RunError>>,
+    ) -> Result<T, RunError> {
+        let mut work = Box::pin(work);
+        let deadline = Instant::now() + WORK_TIME_MAX;
+        loop {
+            self.health.beat();
+            self.send_status().await?;
+            let wake_at = self
+                .progress
+                .next_deadline(Now::read())
+                .min(deadline)
+                .into();
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                turn = self.publishing.next() => self.handle_turn(turn?)?,
+                () = tokio::time::sleep_until(wake_at) => {
+                    self.progress.handle_paused(Now::read());
+                    if Instant::now() >= deadline {
+                        return Err(RunError::Stalled { silent_for: WORK_TIME_MAX });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows that are looked at, at a time.
+const ROWS_MAX: i64 = 500;
+
+/// Time between two looks at rows that wait.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The same, where a look takes long.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(10);
+
+/// For so long reading may stand still for the sake of parked rows.
+const PASS_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// What the stream gets in between.
+const PASS_GAP: Duration = Duration::from_millis(50);
+
+/// How long acknowledgements are waited for before the stream goes on.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The same once a stop is asked for.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long the database may take for one piece of work.
+const WORK_TIME_MAX: Duration = Duration::from_secs(20);

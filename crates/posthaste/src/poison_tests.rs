@@ -1,0 +1,359 @@
+//! What becomes of poison events between rows that are well.
+
+use pgoutput::RowId;
+use router::{Router, RouterConfig};
+use sink::{Batch, Entry};
+
+use super::{Poison, Reason, Rules, Stage};
+use crate::codes::Code;
+use crate::dead_letter::DeadLetters;
+use crate::intake::{Intake, IntakeError, Tolerance};
+use crate::policy::OnPoison;
+use crate::watchlist::{SkipRequest, SkippedEvent, Watchlist};
+
+fn data(message: &[u8]) -> Vec<u8> {
+    let mut frame = b"w".to_vec();
+    frame.extend([0; 24]);
+    frame.extend(message);
+    frame
+}
+
+fn begin(final_lsn: u64) -> Vec<u8> {
+    let mut message = b"B".to_vec();
+    message.extend(final_lsn.to_be_bytes());
+    message.extend([0; 12]);
+    data(&message)
+}
+
+fn relation(schema: &str) -> Vec<u8> {
+    let mut message = format!("R\0\0\0\x05{schema}\0outbox\0d\0\x04").into_bytes();
+    for name in ["id", "aggregatetype", "aggregateid", "payload"] {
+        message.push(0);
+        message.extend(name.as_bytes());
+        message.extend(b"\0\0\0\0\x19\xFF\xFF\xFF\xFF");
+    }
+    data(&message)
+}
+
+fn row_message(id: &str, aggregate_type: &str, key: Option<&str>) -> Vec<u8> {
+    let mut message = b"I\0\0\0\x05N\0\x04".to_vec();
+    for value in [Some(id), Some(aggregate_type), key, Some("payload")] {
+        match value {
+            None => message.push(b'n'),
+            Some(text) => {
+                message.push(b't');
+                message.extend(u32::try_from(text.len()).expect("short").to_be_bytes());
+                message.extend(text.as_bytes());
+            }
+        }
+    }
+    message
+}
+
+fn row(id: &str, aggregate_type: &str, key: &str) -> Vec<u8> {
+    data(&row_message(id, aggregate_type, Some(key)))
+}
+
+fn id(text: &str) -> RowId {
+    text.parse().expect("a row")
+}
+
+fn intake(rules: Rules, watchlist: Watchlist) -> Intake {
+    let config = RouterConfig {
+        tables: vec!["public.outbox".parse().expect("a table")],
+        ..RouterConfig::default()
+    };
+    let router = Router::new(config).expect("legal");
+    let poison = Poison::new(rules, watchlist);
+    Intake::new(router, Tolerance::default()).with_poison(poison, "posthaste")
+}
+
+fn rules(action: OnPoison) -> Rules {
+    Rules {
+        action,
+        ..Rules::default()
+    }
+}
+
+fn take(intake: &mut Intake, rows: &[Vec<u8>]) -> Result<Batch, IntakeError> {
+    let mut batch = Batch::new();
+    for frame in [begin(0x10), relation("public")].iter().chain(rows) {
+        intake.handle_frame(frame, 0, &mut batch)?;
+    }
+    Ok(batch)
+}
+
+/// The ids of a batch's records.
+fn ids(batch: &Batch) -> Vec<String> {
+    let records = batch.records.iter();
+    let id = |record: router::Record<'_>| {
+        let (_, value) = record.headers().find(|(name, _)| *name == "id")?;
+        Some(String::from_utf8_lossy(value?).into_owned())
+    };
+    records.filter_map(id).collect()
+}
+
+fn reason() -> Reason {
+    Reason {
+        stage: Stage::Publish,
+        code: Code::KafkaRecordTooLarge,
+        text: "too large".to_owned(),
+        attempts: 2,
+    }
+}
+
+#[test]
+fn behind_a_parked_event_its_aggregate_is_parked_and_others_flow() {
+    let mut intake = intake(rules(OnPoison::Park), Watchlist::default());
+    let rows = [
+        row("1", "or/der", "a"),
+        row("2", "order", "a"),
+        row("3", "or/der", "a"),
+        row("4", "or/der", "b"),
+        data(&row_message("5", "or/der", None)),
+        data(&row_message("6", "order", None)),
+    ];
+    let batch = take(&mut intake, &rows).expect("it goes on");
+    // Another type with the same key is another aggregate.
+    assert_eq!(ids(&batch), ["2", "6"]);
+    let records: Vec<_> = batch
+        .entries
+        .iter()
+        .filter(|entry| matches!(entry, Entry::Record { .. }))
+        .collect();
+    assert_eq!(
+        records,
+        [&Entry::Record { inserts: 2 }, &Entry::Record { inserts: 6 }]
+    );
+    let aside = intake.poison().take_aside();
+    let parked: Vec<_> = aside
+        .rows
+        .iter()
+        .map(|row| (row.row, row.reason.stage))
+        .collect();
+    assert_eq!(
+        parked,
+        [
+            (id("0/10#0"), Stage::Route),
+            (id("0/10#2"), Stage::Behind),
+            (id("0/10#3"), Stage::Route),
+            (id("0/10#4"), Stage::Route),
+        ]
+    );
+    let tally = intake.poison().take_tally();
+    assert_eq!((tally.parked, tally.behind), (3, 1));
+    assert!(intake.poison().aside().is_empty());
+}
+
+#[test]
+fn a_parked_row_is_routed_again_from_what_is_kept() {
+    let mut intake = intake(rules(OnPoison::Park), Watchlist::default());
+    take(&mut intake, &[row("1", "or/der", "a")]).expect("it goes on");
+    let parked = intake.poison().take_aside().rows.remove(0);
+    assert_eq!(parked.message()[1..5], [0, 0, 0, 1]);
+    assert_eq!(
+        parked.message()[5..],
+        row_message("1", "or/der", Some("a"))[5..]
+    );
+    assert_eq!(parked.relation().columns.len(), 4);
+    assert_eq!(parked.unknown_column(), None);
+    assert!(
+        !format!("{parked:?}").contains("payload\""),
+        "no value is shown"
+    );
+}
+
+#[test]
+fn rows_that_are_in_the_table_do_not_come_again() {
+    let mut watchlist = Watchlist::default();
+    watchlist.settle([id("0/10#0")]);
+    let mut intake = intake(rules(OnPoison::Park), watchlist);
+    let rows = [row("1", "order", "a"), row("2", "order", "a")];
+    assert_eq!(ids(&take(&mut intake, &rows).expect("it goes on")), ["2"]);
+    assert!(intake.poison().aside().is_empty());
+}
+
+#[test]
+fn what_kafka_refused_is_met_as_poison() {
+    for (action, records, parked) in [
+        (OnPoison::Park, vec!["2"], 2),
+        (OnPoison::Skip, vec!["2", "3"], 0),
+    ] {
+        let mut watchlist = Watchlist::default();
+        watchlist.condemn(id("0/10#0"), reason());
+        let mut intake = intake(rules(action), watchlist);
+        let rows = [
+            row("1", "order", "a"),
+            row("2", "order", "b"),
+            row("3", "order", "a"),
+        ];
+        assert_eq!(ids(&take(&mut intake, &rows).expect("it goes on")), records);
+        assert_eq!(intake.poison().take_aside().rows.len(), parked);
+        assert_eq!(intake.poison().take_told(), Some(reason()));
+    }
+}
+
+#[test]
+fn a_dead_letter_has_the_record_and_the_reason_and_keeps_its_place() {
+    let rules = Rules {
+        action: OnPoison::DeadLetterTopic,
+        dead_letters: DeadLetters {
+            topic: "dead".to_owned(),
+            bytes_max: 1_000,
+        },
+        ..Rules::default()
+    };
+    let mut watchlist = Watchlist::default();
+    watchlist.condemn(id("0/10#1"), reason());
+    let mut intake = intake(rules, watchlist);
+    let rows = [
+        row("1", "or/der", "a"),
+        row("2", "order", "a"),
+        row("3", "order", "a"),
+    ];
+    let batch = take(&mut intake, &rows).expect("it goes on");
+    assert_eq!(ids(&batch), ["1", "2", "3"]);
+    let topics: Vec<_> = batch.records.iter().map(|record| record.topic).collect();
+    assert_eq!(topics, ["dead", "dead", "outbox.event.order"]);
+    for (at, code, original) in [
+        (0, "PH0503", None),
+        (1, "PH0602", Some("outbox.event.order")),
+    ] {
+        let letter = batch.records.get(at);
+        let header = |wanted: &str| {
+            let (_, value) = letter.headers().find(|(name, _)| *name == wanted)?;
+            std::str::from_utf8(value?).ok()
+        };
+        assert_eq!(
+            (letter.key, letter.payload),
+            (Some(&b"a"[..]), Some(&b"payload"[..]))
+        );
+        assert_eq!(header("posthaste.error.code"), Some(code));
+        assert_eq!(header("posthaste.original.topic"), original);
+        assert_eq!(
+            header("posthaste.source.row"),
+            Some(format!("0/10#{at}").as_str())
+        );
+        assert_eq!(header("posthaste.source.table"), Some("public.outbox"));
+    }
+}
+
+#[test]
+fn a_dead_letter_that_would_be_too_large_goes_without_its_payload() {
+    let rules = Rules {
+        action: OnPoison::DeadLetterTopic,
+        dead_letters: DeadLetters {
+            topic: "dead".to_owned(),
+            bytes_max: 6,
+        },
+        ..Rules::default()
+    };
+    let mut intake = intake(rules, Watchlist::default());
+    let batch = take(&mut intake, &[row("1", "or/der", "a")]).expect("it goes on");
+    let letter = batch.records.get(0);
+    assert_eq!(letter.payload, None);
+    let left_out = letter
+        .headers()
+        .find(|(name, _)| *name == "posthaste.payload.bytes_left_out");
+    assert_eq!(left_out.and_then(|(_, value)| value), Some(&b"7"[..]));
+}
+
+#[test]
+fn an_event_is_passed_over_by_decision_whatever_the_rules() {
+    let mut watchlist = Watchlist::default();
+    let request = |number, event| SkipRequest { number, event };
+    watchlist.skip([
+        request(7, SkippedEvent::Id("1".to_owned())),
+        request(8, SkippedEvent::Row(id("0/10#2"))),
+    ]);
+    let mut intake = intake(rules(OnPoison::Halt), watchlist);
+    let rows = [
+        row("1", "or/der", "a"),
+        row("2", "order", "a"),
+        row("3", "order", "a"),
+        row("1", "order", "a"),
+    ];
+    let batch = take(&mut intake, &rows).expect("it goes on");
+    assert_eq!(ids(&batch), ["2", "1"]);
+    let skipped = intake.poison().take_aside().skipped;
+    let skipped: Vec<_> = skipped
+        .iter()
+        .map(|(request, row)| (request.number, *row))
+        .collect();
+    assert_eq!(skipped, [(7, id("0/10#0")), (8, id("0/10#2"))]);
+    assert_eq!(intake.poison().take_tally().skipped_by_request, 2);
+}
+
+#[test]
+fn with_halt_and_at_the_limit_it_stops() {
+    let mut halting = intake(rules(OnPoison::Halt), Watchlist::default());
+    let error = take(&mut halting, &[row("1", "or/der", "a")]).expect_err("stopped");
+    assert!(matches!(error, IntakeError::Route { .. }), "{error:?}");
+    let full = Rules {
+        parked_rows_max: 1,
+        ..rules(OnPoison::Park)
+    };
+    let mut intake = intake(full, Watchlist::default());
+    let rows = [
+        row("1", "or/der", "a"),
+        row("2", "order", "b"),
+        row("3", "or/der", "a"),
+    ];
+    let error = take(&mut intake, &rows).expect_err("stopped");
+    let IntakeError::ParkingFull { row, rows, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((row, rows), (id("0/10#2"), 1));
+    assert_eq!(
+        intake.poison().aside().rows.len(),
+        1,
+        "the first one is still to be written down"
+    );
+}
+
+#[test]
+fn a_row_too_large_is_parked_if_its_aggregate_is_known() {
+    let whole = row_message("1", "order", Some("a"));
+    let cut = |bytes: usize| data(&whole[..bytes]);
+    let mut intake = intake(rules(OnPoison::Park), Watchlist::default());
+    let mut batch = take(&mut intake, &[]).expect("it goes on");
+    intake
+        .handle_too_large(99_999, &cut(whole.len() - 1), &mut batch)
+        .expect("its aggregate is known");
+    let parked = intake.poison().take_aside().rows.remove(0);
+    assert_eq!(
+        (parked.row, parked.unknown_column()),
+        (id("0/10#0"), Some("payload"))
+    );
+    let error = intake
+        .handle_too_large(99_999, &cut(20), &mut batch)
+        .expect_err("its aggregate is not known");
+    assert!(
+        matches!(error, IntakeError::AggregateUnknown { .. }),
+        "{error:?}"
+    );
+    // The next row has its number all the same.
+    intake
+        .handle_frame(&row("3", "order", "b"), 0, &mut batch)
+        .expect("it goes on");
+    assert_eq!(batch.entries.last(), Some(&Entry::Record { inserts: 3 }));
+}
+
+#[test]
+fn rows_of_our_own_schema_are_no_events() {
+    let config = RouterConfig {
+        tables: vec!["posthaste.outbox".parse().expect("a table")],
+        ..RouterConfig::default()
+    };
+    let router = Router::new(config).expect("legal");
+    let poison = Poison::new(Rules::default(), Watchlist::default());
+    let mut intake = Intake::new(router, Tolerance::default()).with_poison(poison, "posthaste");
+    let mut batch = Batch::new();
+    for frame in [begin(0x10), relation("posthaste"), row("1", "order", "a")] {
+        intake
+            .handle_frame(&frame, 0, &mut batch)
+            .expect("it goes on");
+    }
+    assert!(batch.records.is_empty());
+    assert_eq!(intake.take_ignored().inserts, 1);
+}

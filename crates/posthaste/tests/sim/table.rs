@@ -1,0 +1,127 @@
+//! The model of the table of parked events, which outlives processes, and of the person who decides about them.
+
+use std::collections::{BTreeMap, HashSet};
+
+use pgoutput::{Lsn, RowId};
+use posthaste::parked_row::ParkedRow;
+use posthaste::poison::Aside;
+use posthaste::watchlist::{Aggregate, Waiting, Watchlist};
+
+/// The table, by row.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: BTreeMap<RowId, Parked>,
+    pub(crate) parked: u64,
+    pub(crate) behind: u64,
+    pub(crate) published: u64,
+    pub(crate) refused_again: u64,
+}
+
+#[derive(Debug)]
+struct Parked {
+    row: ParkedRow,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Held,
+    Queued,
+    Published,
+}
+
+impl Table {
+    pub(crate) fn write(&mut self, aside: &Aside) {
+        for row in &aside.rows {
+            let is_behind = row.reason.stage.name() == "behind";
+            let state = if is_behind {
+                State::Queued
+            } else {
+                State::Held
+            };
+            let row = row.clone();
+            if let std::collections::btree_map::Entry::Vacant(entry) = self.rows.entry(row.row) {
+                entry.insert(Parked { row, state });
+                self.parked += u64::from(!is_behind);
+                self.behind += u64::from(is_behind);
+            }
+        }
+    }
+
+    pub(crate) fn load(&self, start: Lsn, watchlist: &mut Watchlist) {
+        let rows = self.rows.keys().copied();
+        watchlist.settle(rows.filter(|row| row.commit_lsn >= start));
+        self.refresh(watchlist);
+    }
+
+    pub(crate) fn refresh(&self, watchlist: &mut Watchlist) {
+        let waiting = || {
+            self.rows
+                .values()
+                .filter(|row| row.state != State::Published)
+        };
+        let aggregates: HashSet<Aggregate> =
+            waiting().filter_map(|row| row.row.aggregate()).collect();
+        let rows = waiting().count() as u64;
+        watchlist.set_parked(aggregates, Waiting { rows, bytes: 0 });
+    }
+
+    /// Queued, passed by the position, and with nothing of their aggregate held before them.
+    pub(crate) fn publishable(&self, confirmed: Lsn) -> Vec<ParkedRow> {
+        let mut held: HashSet<Aggregate> = HashSet::new();
+        let mut rows = Vec::new();
+        for parked in self.rows.values() {
+            let aggregate = parked.row.aggregate().expect("every event has a key");
+            match parked.state {
+                State::Held => {
+                    held.insert(aggregate);
+                }
+                State::Queued
+                    if parked.row.row.commit_lsn < confirmed && !held.contains(&aggregate) =>
+                {
+                    rows.push(parked.row.clone());
+                }
+                State::Queued | State::Published => {}
+            }
+        }
+        rows.truncate(PASS_ROWS_MAX);
+        rows
+    }
+
+    pub(crate) fn published(&mut self, rows: &[RowId]) {
+        for row in rows {
+            self.rows.get_mut(row).expect("it was queued").state = State::Published;
+            self.published += 1;
+        }
+    }
+
+    pub(crate) fn refused(&mut self, row: RowId) {
+        self.rows.get_mut(&row).expect("it was queued").state = State::Held;
+        self.refused_again += 1;
+    }
+
+    /// `posthaste parked edit` and `retry`: the first held row, or all of them. With `repair` its time is put right.
+    pub(crate) fn retry(&mut self, all: bool, repair: bool) {
+        let held = self
+            .rows
+            .values_mut()
+            .filter(|row| row.state == State::Held);
+        for parked in held.take(if all { usize::MAX } else { 1 }) {
+            if repair {
+                let at = parked.row.columns.last_mut().expect("the time");
+                at.value = Some(b"0".to_vec());
+            }
+            parked.state = State::Queued;
+        }
+    }
+
+    pub(crate) fn has(&self, row: RowId) -> bool {
+        self.rows.contains_key(&row)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.values().all(|row| row.state == State::Published)
+    }
+}
+
+const PASS_ROWS_MAX: usize = 30;
