@@ -66,6 +66,51 @@ async fn a_rest_body_gives_the_records_of_debezium() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_event_leaves_the_table_as_the_record_of_debezium() -> Result<()> {
+    let fixture = Fixture::new("connect_park").await?;
+    fixture.create_poison_tables().await?;
+    let mut config = of_test(&fixture, "a_rest_body", "orders")?;
+    let keys = config.get_mut("config").context("a body of REST")?;
+    let replacement = fixture.topic("${routedByValue}");
+    let set_keys = [
+        ("database.password", PASSWORD),
+        ("transforms.outbox.route.topic.replacement", &replacement),
+    ];
+    set(keys, &set_keys);
+    let mut consumer = fixture.consumer(&["order"])?;
+    let environment = [("POSTHASTE__POISON__ON_POISON", "park")];
+    let connector = start(&fixture, &config, &environment).await?;
+    let client = fixture.client().await?;
+    client
+        .batch_execute(
+            "INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
+             VALUES ('or/der', 'o-1', 'created', '{\"n\":  1}'), ('order', 'o-2', 'created', '{}')",
+        )
+        .await?;
+    consumer.wait_for_records(1, SOON).await?;
+    // Plain SQL does what the commands do.
+    e2e::wait::until_true("the event to be parked and queued", SOON, async || {
+        let changed = client
+            .execute(
+                "UPDATE posthaste.parked SET state = 'queued',
+                     column_values[array_position(column_names, 'aggregatetype')] = convert_to('order', 'UTF8')
+                 WHERE state = 'held' AND code = 'PH0503'",
+                &[],
+            )
+            .await?;
+        Ok(changed == 1)
+    })
+    .await?;
+    let records = consumer.wait_for_records(2, SOON).await?;
+    let record = records.iter().find(|record| record.key_text() == "o-1");
+    let record = record.context("the parked one")?;
+    ensure!(record.payload_text() == "{\"n\": 1}", "{record:?}");
+    let id = record.id().to_owned();
+    check_headers(record, "orders", &[("id", &id), ("eventType", "created")])?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b_a_bare_map_expands_json_and_leaves_the_heartbeat_out() -> Result<()> {
     let fixture = Fixture::bare("connect_b").await?;
     fixture
