@@ -85,6 +85,35 @@ async fn keywords_files_and_environment_name_the_server_as_libpq_users_know_them
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_changes_under_way_is_read_from_its_file() -> Result<()> {
+    let fixture = Fixture::new("rotated").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let folder = Scratch::new("rotated")?;
+    let file = private_file(folder.path(), "password", &format!("{PASSWORD}\n"))?;
+    let postgres = &fixture.servers.postgres;
+    let url = postgres.url(&fixture.role, None, &fixture.database);
+    let config = fixture
+        .config()
+        .with_text("source.url", &url)
+        .with_text("source.password_file", &file.to_string_lossy());
+    let connector = fixture.start_with(&config).await?;
+    let slot = fixture.watch_slot().await?;
+    let walsender = slot.walsender().await?;
+    std::fs::write(&file, "another one\n")?;
+    let client = fixture.client().await?;
+    client
+        .batch_execute(&format!(
+            "ALTER ROLE {} PASSWORD 'another one'; SELECT pg_terminate_backend({walsender})",
+            fixture.role
+        ))
+        .await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    ensure!(slot.walsender().await? != walsender);
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_unix_socket_a_host_list_and_ipv6_reach_the_server() -> Result<()> {
     let servers = Servers::with_own_postgres(PostgresOptions {
         settings: vec![("listen_addresses".into(), "127.0.0.1,::1".into())],

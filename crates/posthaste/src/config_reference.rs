@@ -237,7 +237,7 @@ pub(crate) const KEYS: &[Key] = &[
     entry("source", "password", Kind::Secret, Preset::Absent("`PGPASSWORD`, else the password file of libpq"),
         "Password. Better kept in `password_file` or the environment than in the configuration file."),
     entry("source", "password_file", Kind::Path, Preset::Absent("none"),
-        "File with the password alone, read at start; one line break at its end is left out."),
+        "File with the password alone, read at every connect; one line break at its end is left out."),
     entry("source", "passfile", Kind::Path, Preset::Absent("`PGPASSFILE`, else `~/.pgpass`"),
         "Password file in libpq's format `host:port:database:user:password`."),
     entry("source", "dbname", Kind::Text, Preset::Absent("`PGDATABASE`, else the user's name"),

@@ -1,14 +1,13 @@
 //! Settings: the configuration, handed to each crate in that crate's own words.
 
-use std::path::Path;
-
 use replication::{ConnectOptions, Secret, process_environment};
 use router::Router;
 use router::connect::{ConnectRouter, OpInvalidBehavior};
 use sink::{KafkaConfig, Limits};
 
-use crate::codes::{Code, Problem};
+use crate::codes::Problem;
 use crate::config::{Pipeline, Source};
+use crate::config_secret::read_secret_file;
 use crate::dead_letter::DeadLetters;
 use crate::explain;
 use crate::intake::Tolerance;
@@ -175,27 +174,11 @@ fn joined<T: ToString>(values: &[T]) -> Option<String> {
 
 fn password(source: &Source) -> Result<Option<Secret>, Problem> {
     if let Some(file) = &source.password_file {
-        return read_password(file).map(Some);
+        let secret = read_secret_file("source.password_file", file)?;
+        return Ok(Some(Secret::new(secret.reveal())));
     }
     Ok(source
         .password
         .as_ref()
         .map(|password| Secret::new(password.reveal())))
-}
-
-fn read_password(file: &Path) -> Result<Secret, Problem> {
-    let text = std::fs::read(file).map_err(|error| {
-        Problem::new(
-            Code::ConfigSecretFile,
-            format!("source.password_file {}", file.display()),
-        )
-        .found(error.to_string())
-        .needed("a readable file with the password alone")
-        .caused_by(error)
-    })?;
-    // One line break at the end is the editor's, anything more is the password's.
-    let password = text.strip_suffix(b"\n").unwrap_or(&text);
-    Ok(Secret::new(
-        password.strip_suffix(b"\r").unwrap_or(password),
-    ))
 }
