@@ -202,7 +202,9 @@ impl Supervisor {
         let routing = self.routing(&source)?;
         // Only now the slot is ours, and nobody else parks any more.
         let watchlist = self.watchlist(start.as_lsn(), parking.as_ref()).await?;
-        let lot = match parking {
+        // A connection that nobody needs could only break.
+        let parks = self.rules.action == OnPoison::Park;
+        let lot = match parking.filter(|_| parks || watchlist.has_requests()) {
             Some(parking) => Some(ParkingLot::new(
                 parking,
                 self.routing(&source)?,

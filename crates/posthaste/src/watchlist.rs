@@ -85,6 +85,12 @@ impl Watchlist {
         self.skips.extend(requests);
     }
 
+    /// Whether any event is to be passed over.
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
+        !self.skips.is_empty()
+    }
+
     /// The aggregates that have rows waiting, in place of those known before.
     pub fn set_parked(&mut self, aggregates: HashSet<Aggregate>, waiting: Waiting) {
         self.parked = aggregates;
