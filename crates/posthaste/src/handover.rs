@@ -143,6 +143,20 @@ impl HandoverFile {
         )
     }
 
+    /// The warning that the decision is left out, because the server was promoted since.
+    pub(crate) fn other_timeline(&self, handover: &Handover, found: u32) -> Problem {
+        Problem::new(
+            Code::TakeoverFile,
+            format!("take-over file {}", self.path.display()),
+        )
+        .found(format!(
+            "timeline {}, and this is {found}: it is left out, and removed",
+            handover.identity.timeline
+        ))
+        .needed("the timeline of the takeover")
+        .fix("nothing: the stream starts at the slot's own position, and events that Debezium sent since may be sent again")
+    }
+
     /// Whether the decision counts for this server, slot and publication.
     ///
     /// # Errors

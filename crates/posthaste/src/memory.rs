@@ -177,11 +177,8 @@ impl Memory {
             return Ok(());
         };
         if file.judge(handover, found, publication)? == Standing::OtherTimeline {
-            warn!(
-                "the takeover from Debezium was decided on timeline {}, and this is {}: the stream starts at the slot's own \
-                 position, and events that Debezium sent since may be sent again",
-                handover.identity.timeline, found.timeline
-            );
+            let problem = file.other_timeline(handover, found.timeline);
+            warn!(code = %problem.code, "{problem}");
             self.drop_handover();
         }
         Ok(())
@@ -232,7 +229,14 @@ impl Memory {
                 file.path().display()
             ),
             // It says itself until when it counts, so that it harms nobody.
-            Err(error) => warn!("cannot remove {}: {error}", file.path().display()),
+            Err(error) => {
+                let problem =
+                    Problem::new(Code::StateUnwritable, file.path().display().to_string())
+                        .found(format!("it is used up and cannot be removed: {error}"))
+                        .needed("the right to remove it")
+                        .fix("remove it by hand");
+                warn!(code = %problem.code, "{problem}");
+            }
         }
     }
 
