@@ -101,6 +101,7 @@ async fn rows_behind_a_lost_slot_are_listed_and_published_on_request() -> Result
     consumer.wait_for_events(20, SOON).await?;
 
     needs_select(&fixture, &config).await?;
+    leaves_out_what_was_skipped(&fixture, &config, &lost).await?;
     let found = reconcile(&config, &["--since", "today"]).await?;
     ensure!(found.code == Some(5), "{:?}: {}", found.code, found.error);
     ensure!(found.ids("missing") == lost, "{:?}", found.lines);
@@ -227,6 +228,33 @@ async fn needs_select(fixture: &Fixture, config: &Config) -> Result<()> {
     fixture
         .sql(&format!("GRANT SELECT ON outbox TO {}", fixture.role))
         .await
+}
+
+/// What a person decided to pass over is not missing.
+async fn leaves_out_what_was_skipped(
+    fixture: &Fixture,
+    config: &Config,
+    lost: &[String],
+) -> Result<()> {
+    fixture.sql(include_str!("../sql/004_poison.sql")).await?;
+    fixture
+        .sql(&format!(
+            "GRANT USAGE ON SCHEMA posthaste TO {role};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA posthaste TO {role};
+             INSERT INTO posthaste.skipped (slot, event_id, skipped_at) VALUES ('{slot}', '{id}', now())",
+            role = fixture.role,
+            slot = fixture.slot,
+            id = lost[0],
+        ))
+        .await?;
+    let found = reconcile(config, &["--since", "today"]).await?;
+    ensure!(found.ids("missing") == lost[1..], "{:?}", found.lines);
+    ensure!(
+        found.lines.iter().any(|line| line.contains("1 set aside")),
+        "{:?}",
+        found.lines
+    );
+    fixture.sql("DELETE FROM posthaste.skipped").await
 }
 
 /// Everything the topic holds goes, as retention would have it.

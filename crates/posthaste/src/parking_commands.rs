@@ -1,9 +1,11 @@
 //! What a person does with the tables of parked and skipped events.
 
+use std::collections::HashSet;
+
 use pgoutput::RowId;
 use tokio_postgres::types::ToSql;
 
-use crate::parking::{Parking, get, stored_row_id};
+use crate::parking::{Access, Parking, Tables, get, stored_row_id};
 use crate::policy::RunError;
 
 /// A line of the list.
@@ -45,6 +47,27 @@ const LISTED: &str = "id, commit_lsn::text || '#' || insert_index, state, \
     coalesce(event_id, '-'), code, attempts, pg_catalog.to_char(parked_at, 'YYYY-MM-DD HH24:MI:SS'), reason";
 
 impl Parking {
+    /// Event ids of the rows that wait in the table or were given up, of whichever slot, and of those that were passed over.
+    pub(crate) async fn set_aside(&self, tables: Tables) -> Result<HashSet<String>, RunError> {
+        let mut ids = HashSet::new();
+        let sources = [
+            (tables.parked, "parked", "state <> 'published'"),
+            (tables.skipped, "skipped", "skipped_at IS NOT NULL"),
+        ];
+        for (access, table, condition) in sources {
+            if access != Access::Granted {
+                continue;
+            }
+            let statement = format!(
+                "SELECT event_id FROM {{schema}}.{table} WHERE {condition} AND event_id IS NOT NULL"
+            );
+            for row in self.query(&statement, &[]).await? {
+                ids.insert(get(&row, 0)?);
+            }
+        }
+        Ok(ids)
+    }
+
     pub(crate) async fn list(
         &self,
         aggregate_id: Option<&str>,

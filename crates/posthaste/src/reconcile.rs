@@ -4,6 +4,7 @@
 //! were looked up and after the slot, where there is one, has passed it: what the stream is still going to deliver is never
 //! taken for missing.
 
+use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::codes::{Code, Problem};
 use crate::config::Pipeline;
 use crate::connect_catalog;
 use crate::explain;
+use crate::parking::{Access, Parking};
 use crate::policy::RunError;
 use crate::preconditions::CheckError;
 use crate::preconditions_server::Server;
@@ -56,6 +58,8 @@ pub struct Outcome {
     pub missing: u64,
     /// Rows whose record may have been there and gone.
     pub unknown: u64,
+    /// Rows that are parked, or that a person decided to pass over.
+    pub set_aside: u64,
     /// Rows that make no record: filtered out, or not routable.
     pub without_record: u64,
     /// Records published now.
@@ -105,9 +109,11 @@ pub async fn run(
         routing,
         records: RecordBuffer::new(),
         outcome: Outcome::default(),
+        set_aside: HashSet::new(),
     };
     let mut candidates = run.collect(&tables).await?;
     run.await_slot(server.version).await?;
+    run.read_set_aside().await?;
     run.compare(&mut candidates).await?;
     run.settle(&tables, &candidates, out).await?;
     Ok(run.outcome)
@@ -121,6 +127,8 @@ struct Run<'a> {
     routing: Routing,
     records: RecordBuffer,
     outcome: Outcome,
+    /// Event ids of the rows that are in our own tables; `poison.parked_rows_max` bounds them.
+    set_aside: HashSet<String>,
 }
 
 impl<'a> Run<'a> {
@@ -178,6 +186,24 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What is parked will be published from there, or not at all. Read after the slot has passed the rows, as until then
+    /// more of them may be parked; and before the ends of the topics are looked up, as until then more may be published.
+    async fn read_set_aside(&mut self) -> Result<(), RunError> {
+        let sql = replication::connect_sql(&settings::connect_options(self.pipeline)?)
+            .await
+            .map_err(CheckError::from)?;
+        let source = &self.pipeline.source;
+        let parking = Parking::new(sql, &self.pipeline.poison.schema, &source.slot).await?;
+        let tables = parking.tables().await?;
+        if let (Access::Refused, Some(problem)) =
+            (tables.parked, parking.complain("parked", tables.parked))
+        {
+            return Err(problem.into());
+        }
+        self.set_aside = parking.set_aside(tables).await?;
+        Ok(())
+    }
+
     /// Looks every topic through, from where the range begins to its present end.
     async fn compare(&self, candidates: &mut Candidates) -> Result<(), RunError> {
         let config = settings::kafka_config(self.pipeline);
@@ -222,6 +248,7 @@ impl<'a> Run<'a> {
                 routing,
                 records,
                 outcome,
+                set_aside,
                 ..
             } = self;
             let mut refused = None;
@@ -233,6 +260,12 @@ impl<'a> Run<'a> {
                     };
                     let id = event_id(&record).unwrap_or_default();
                     let fate = candidates.fate(record.topic, id, row.written_at);
+                    if fate != Fate::Published
+                        && row.event_id.is_some_and(|id| set_aside.contains(id))
+                    {
+                        outcome.set_aside += 1;
+                        return Ok(());
+                    }
                     let chosen = outcome.count(fate, wish.include_unknown);
                     if fate != Fate::Published {
                         list(out, fate, &record, row.written_at)?;

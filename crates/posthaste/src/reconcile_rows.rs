@@ -28,6 +28,7 @@ pub struct Range {
 pub(crate) struct OutboxRows<'a> {
     sql: &'a Client,
     relation: Relation,
+    id_column: Option<usize>,
     select: String,
     frame: Vec<u8>,
 }
@@ -37,6 +38,8 @@ pub(crate) struct OutboxRow<'a> {
     /// As from the stream; its transaction is made up of the row's own time.
     pub(crate) row: Row<'a>,
     pub(crate) written_at: Option<PgTimestamp>,
+    /// The text of the event id's column.
+    pub(crate) event_id: Option<&'a str>,
 }
 
 /// What is read from one table.
@@ -64,6 +67,7 @@ impl<'a> OutboxRows<'a> {
         let select = select(plan, &relation)?;
         Ok(Self {
             sql,
+            id_column: relation.column(plan.id),
             relation,
             select,
             frame: Vec::new(),
@@ -98,7 +102,9 @@ impl<'a> OutboxRows<'a> {
                 if let SimpleQueryMessage::Row(row) = answer {
                     count += 1;
                     let values = (0..row.len()).map(|index| row.get(index));
-                    self.hand_on(values, on_row)?;
+                    // The time stands before the columns.
+                    let event_id = self.id_column.and_then(|index| row.get(index + 1));
+                    self.hand_on(values, event_id, on_row)?;
                 }
             }
             if count < STRETCH_ROWS {
@@ -113,6 +119,7 @@ impl<'a> OutboxRows<'a> {
     fn hand_on<'v>(
         &mut self,
         mut values: impl Iterator<Item = Option<&'v str>>,
+        event_id: Option<&str>,
         on_row: &mut dyn FnMut(&OutboxRow<'_>) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
         let micros = values.next().flatten().and_then(|text| text.parse().ok());
@@ -137,7 +144,11 @@ impl<'a> OutboxRows<'a> {
             relation: &self.relation,
             tuple,
         };
-        on_row(&OutboxRow { row, written_at })
+        on_row(&OutboxRow {
+            row,
+            written_at,
+            event_id,
+        })
     }
 
     fn explain(&self, error: tokio_postgres::Error) -> CheckError {

@@ -48,13 +48,20 @@ fn summarize(outcome: &Outcome, wish: &Wish, out: &mut dyn Write) -> std::io::Re
         published,
         missing,
         unknown,
+        set_aside,
         without_record,
         sent,
     } = outcome;
     writeln!(
         out,
-        "{published} in their topics, {missing} missing, {unknown} unknown, {without_record} without a record; {sent} published now"
+        "{published} in their topics, {missing} missing, {unknown} unknown, {set_aside} set aside, {without_record} without a record; {sent} published now"
     )?;
+    if *set_aside > 0 {
+        writeln!(
+            out,
+            "set aside: parked or skipped, see posthaste parked list"
+        )?;
+    }
     if *missing > 0 && !wish.publish {
         writeln!(out, "--publish sends the missing ones")?;
     }
