@@ -7,6 +7,10 @@
 mod delivery;
 // `kill -9` at random moments: nothing lost, and repeats re-run a whole stretch.
 mod crash;
+// Exactly once: a read-committed consumer sees each event once, whatever happens.
+mod exactly_once;
+// After a promotion: positions that the new timeline contains, and such that it lacks.
+mod timeline;
 // Brokers stopped or frozen: the server stays content, nothing is confirmed early.
 mod broker_outage;
 // Nothing in the outbox while others write: the slot still moves.

@@ -28,16 +28,15 @@ pub(crate) const FRAMEWORK: &[Key] = &[
     key("errors.log.include.messages", Bool, Ignored("contents of rows are never logged")).default(&[always("false")]),
     key("config.action.reload", Text, Ignored("secrets are read at start; restart the process when they change")).default(&[always("restart")]),
     key("exactly.once.support", Text, Words(&[
-        ("requested", I, "asks for exactly-once only where a worker offers it; delivery is at least once here"),
-        ("required", R, "exactly-once delivery is not built yet; write requested once consumers can bear a \
-            repeated event (same header `id`), or keep Debezium"),
+        ("requested", I, "asks for exactly-once only where a worker offers it; delivery is at least once unless it says required"),
+        ("required", M, "kafka.delivery = exactly-once"),
     ])).default(&[always("requested")]),
     key("transaction.boundary", Text, Words(&[
-        ("poll", I, "is about Kafka transactions, which are not used"),
-        ("interval", I, "is about Kafka transactions, which are not used"),
+        ("poll", I, "transactions are cut by [kafka] transaction_interval, transaction_records_max and transaction_bytes_max"),
+        ("interval", I, "transactions are cut by [kafka] transaction_interval, transaction_records_max and transaction_bytes_max"),
         ("connector", R, "the Debezium connector defines no boundaries and Connect refuses this; remove it"),
     ])).default(&[always("poll")]),
-    key("transaction.boundary.interval.ms", Int(0), Ignored("is about Kafka transactions, which are not used")),
+    key("transaction.boundary.interval.ms", Int(0), Ignored("[kafka] transaction_interval stands in its place, and is short so that events are not late")),
     key("offsets.storage.topic", Text, Mapped("`takeover` reads the stored offset there; nothing is written to it")),
     key("tasks.max.enforce", Bool, Ignored("there is one task, there and here")),
     key("connector.plugin.version", Text, Ignored("give the version that ran with --debezium-version")),

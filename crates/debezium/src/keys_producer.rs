@@ -19,7 +19,7 @@ use Use::{As, Ignored, Login, Refused, Same};
 
 const ALWAYS_ON: &str = "set here in a way that is at least as safe: all replicas acknowledge, retries neither repeat nor reorder";
 const BYTES: &str = "records are sent as the converters make them";
-const TRANSACTIONS: &str = "exactly-once delivery is not built yet; remove it";
+const TRANSACTIONS: &str = "Connect makes it itself for exactly-once; remove it, and write exactly.once.support=required and [kafka] transactional_id";
 const TIME: &str = "a record is never given up because of time; an outage only makes it wait";
 const TUNING: &str = "a detail of the Java client without a counterpart";
 const TLS: &str = "a detail of Java's TLS; OpenSSL chooses for itself";
@@ -95,7 +95,7 @@ pub(crate) const PRODUCER: &[(&str, Use)] = &[
     ("transactional.id", Refused(TRANSACTIONS)),
     (
         "transaction.timeout.ms",
-        Ignored("there are no Kafka transactions"),
+        Ignored("[kafka] transaction_timeout stands in its place"),
     ),
     ("transaction.two.phase.commit.enable", Refused(TRANSACTIONS)),
     ("client.dns.lookup", Same),

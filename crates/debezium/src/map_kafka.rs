@@ -32,6 +32,7 @@ pub(crate) fn kafka(reader: &mut Reader, brokers: Option<&str>) -> Kafka {
     let mut kafka = Kafka {
         brokers: Vec::new(),
         client_id: None,
+        exactly_once: reader.get("exactly.once.support") == Some("required"),
         properties: BTreeMap::from([(
             "message.max.bytes".to_owned(),
             REQUEST_BYTES_MAX.to_owned(),

@@ -111,6 +111,8 @@ pub struct Kafka {
     pub brokers: Vec<String>,
     /// The client's name, if the configuration gives one.
     pub client_id: Option<String>,
+    /// Whether consumers may rely on seeing each event once.
+    pub exactly_once: bool,
     /// librdkafka's properties that may be shown.
     pub properties: BTreeMap<String, String>,
     /// Those that may not.

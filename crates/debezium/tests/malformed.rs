@@ -404,10 +404,6 @@ fn what_is_not_built_is_told_with_the_way_round_it() {
         &["`always` cannot be followed", "write no_data"],
     );
     check(
-        "exactly.once.support=required",
-        &["exactly-once delivery is not built yet; write requested"],
-    );
-    check(
         "lsn.flush.mode=manual",
         &["`manual` cannot be followed", "write connector"],
     );
@@ -432,7 +428,7 @@ fn what_is_not_built_is_told_with_the_way_round_it() {
     );
     check(
         "producer.override.transactional.id=x",
-        &["exactly-once delivery is not built yet; remove it"],
+        &["Connect makes it itself for exactly-once; remove it"],
     );
     check(
         "producer.override.partitioner.class=com.example.P",

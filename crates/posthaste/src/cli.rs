@@ -119,6 +119,11 @@ pub struct RunArgs {
     /// Create publication and slot where they are missing, as source.create = true does
     #[arg(long)]
     pub create: bool,
+    /// Go on from the slot's own position where the one that was written down is missing or does not fit
+    ///
+    /// For one start, after a person decided about the events concerned: docs/operations.md, "A position that does not fit".
+    #[arg(long)]
+    pub accept_slot_position: bool,
 }
 
 /// `posthaste check`.

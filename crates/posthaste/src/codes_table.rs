@@ -292,8 +292,12 @@ codes! {
         "The system identifier differs from the one seen before: this is not the same database cluster.",
         "Check the address; after a restore, remove the state file knowingly.";
     TimelineChanged = 406, "server on another timeline",
-        "A warning. A standby was promoted or a backup restored since the position was remembered. It is not used.",
-        "Check that no event was lost by the fail-over.";
+        "A warning. A standby was promoted or a backup restored since the position was remembered; the position lies in the history of the present timeline, and is used.",
+        "Nothing. What the old server committed behind the position and did not pass on is lost to both.";
+
+    HistoryDiverged = 420, "position outside the server's history",
+        "A standby was promoted, or a backup restored, without everything up to the position: events in the range given were published and no longer exist in the database.",
+        "Decide about those events: `docs/operations.md`, \"A position that does not fit\". Then start once with `--accept-slot-position`.";
 
     RowColumnMissing = 501, "row lacks a mapped column",
         "A row of the stream was written when the table did not have a column the router needs.",
@@ -359,6 +363,21 @@ codes! {
     KafkaIdempotentWrite = 610, "idempotent writes not authorized",
         "Brokers before 2.8 ask for the IDEMPOTENT_WRITE right on the cluster.",
         "Grant it to the principal.";
+    KafkaFenced = 620, "another producer took over",
+        "A producer with the same transactional id was started later, so the brokers take nothing more from this one. Posthaste gives up the slot and stands by.",
+        "Nothing after a takeover. If it repeats: two pipelines share a `kafka.transactional_id`.";
+    PositionMissing = 621, "committed position missing",
+        "Delivery is exactly once, the slot was read before, and the position topic has no position for it: what was published behind the slot's position is not known.",
+        "See `docs/operations.md`, \"A position that does not fit\". At the first start with exactly-once on a slot in use, start once with `--accept-slot-position`.";
+    PositionForeign = 622, "committed position of something else",
+        "The record in the position topic was written for another database or slot, by a newer version, or is no position.",
+        "Give each pipeline its own name or `kafka.position_topic`.";
+    PositionHalfDone = 623, "stream does not fit the committed position",
+        "A transaction was published in part, and the rest of it would be read through another publication or other options, so its rows cannot be counted.",
+        "Take the change back until the transaction is done; or see `docs/operations.md`, \"A position that does not fit\".";
+    PositionTopic = 624, "position topic unfit",
+        "The topic for positions has more than one partition, is not compacted, or has fewer replicas than `kafka.position_replicas`.",
+        "Correct the topic, or name another one.";
 
     StateUnreadable = 701, "state file cannot be read",
         "A warning. The file in `state.directory` is damaged or may not be read. It is not used.",

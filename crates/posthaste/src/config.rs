@@ -127,10 +127,39 @@ pub struct Kafka {
     /// Longest wait for acknowledgements after a stop signal.
     #[serde(deserialize_with = "duration")]
     pub drain_timeout: Duration,
+    /// What a consumer may rely on.
+    pub delivery: Delivery,
+    /// The name of the transactional producer, if it is not made of pipeline and slot.
+    pub transactional_id: Option<String>,
+    /// After this time a broker aborts a Kafka transaction.
+    #[serde(deserialize_with = "duration")]
+    pub transaction_timeout: Duration,
+    /// Longest time between two commits.
+    #[serde(deserialize_with = "duration")]
+    pub transaction_interval: Duration,
+    /// Most records in one Kafka transaction.
+    pub transaction_records_max: usize,
+    /// Most bytes in one Kafka transaction.
+    #[serde(deserialize_with = "size")]
+    pub transaction_bytes_max: u64,
+    /// The topic of positions, if it is not made of the pipeline's name.
+    pub position_topic: Option<String>,
+    /// How many replicas that topic must have.
+    pub position_replicas: Option<u16>,
     /// librdkafka's properties; after [`load`] with the values of `properties_files`.
     pub properties: Properties,
     /// Properties whose values stand in files.
     pub properties_files: BTreeMap<String, PathBuf>,
+}
+
+/// What a consumer may rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// An event may repeat after a fault.
+    AtLeastOnce,
+    /// A read-committed consumer sees each event once.
+    ExactlyOnce,
 }
 
 /// librdkafka's properties by name. `Debug` hides those that [`is_secret_property`] knows.

@@ -160,6 +160,10 @@ fn kafka(pipeline: &mut Table, native: &NativeConfig) {
     if let Some(name) = &kafka.client_id {
         put(pipeline, &["kafka", "client_id"], node(name.clone().into()));
     }
+    if kafka.exactly_once {
+        let delivery = node("exactly-once".to_owned().into());
+        put(pipeline, &["kafka", "delivery"], delivery);
+    }
     let shown = kafka.properties.iter();
     let shown = shown.map(|(name, value)| (name, value.as_str()));
     let secret = kafka.secrets.iter();

@@ -8,6 +8,7 @@ use sink::{KafkaConfigError, PublishError};
 use crate::codes::{Code, Problem};
 use crate::intake::IntakeError;
 use crate::poison::{Reason, Stage};
+use crate::timeline::ACCEPT;
 
 /// A connection to PostgreSQL that cannot be made, or ended.
 pub(crate) fn connect(error: ConnectError) -> Problem {
@@ -176,6 +177,10 @@ pub(crate) fn intake(error: IntakeError, confirmed: Lsn) -> Problem {
                 .needed("inserts only, as table.op.invalid.behavior=fatal says")
                 .fix("publish inserts only (ALTER PUBLICATION … SET (publish = 'insert')), or write warn for that option")
         }
+        IntakeError::Misfit(misfit) => Problem::new(Code::PositionHalfDone, "replication stream")
+            .found(format!("{misfit}; nothing more was published"))
+            .needed("the stream in which the position was taken")
+            .fix(ACCEPT),
     };
     problem.caused_by(error)
 }
@@ -308,6 +313,7 @@ fn publish_code(name: &str) -> Code {
         | "BROKER_NOT_AVAILABLE"
         | "NETWORK_EXCEPTION"
         | "REQUEST_TIMED_OUT" => Code::KafkaUnreachable,
+        "PRODUCER_FENCED" | "_FENCED" => Code::KafkaFenced,
         "OUT_OF_ORDER_SEQUENCE_NUMBER"
         | "UNKNOWN_PRODUCER_ID"
         | "INVALID_PRODUCER_EPOCH"
@@ -339,6 +345,9 @@ fn publish_fix(name: &str) -> &'static str {
         }
         "INVALID_PARTITIONS" | "INVALID_CONFIG" | "INVALID_REPLICATION_FACTOR" => {
             "correct topic.creation.* of the connector's file (connect.topic_creation), or create the topic"
+        }
+        "PRODUCER_FENCED" | "_FENCED" => {
+            "if no other instance took over, give each pipeline a kafka.transactional_id of its own"
         }
         _ => "",
     }

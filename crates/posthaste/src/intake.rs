@@ -10,9 +10,10 @@ use pgoutput::{
 };
 use router::RouteError;
 use router::connect::{LogicalMessage, Routed};
-use sink::{Batch, Entry};
+use sink::{Batch, Entry, Position};
 use thiserror::Error;
 
+use crate::done::{Done, Misfit};
 use crate::poison::{self, Became, Poison};
 use crate::routing::Routing;
 
@@ -20,6 +21,7 @@ use crate::routing::Routing;
 #[derive(Debug)]
 pub struct Intake {
     transactions: Transactions,
+    done: Done,
     routing: Routing,
     tolerance: Tolerance,
     poison: Poison,
@@ -107,6 +109,8 @@ pub struct Ignored {
     pub skipped: u64,
     /// Rows and messages that Debezium had published before it was taken over from.
     pub taken_over: u64,
+    /// Rows and messages of which the committed position says that they are published, with exactly-once.
+    pub done: u64,
 }
 
 /// Why a frame could not be taken.
@@ -159,6 +163,9 @@ pub enum IntakeError {
         /// Their bytes.
         bytes: u64,
     },
+    /// The stream is not the one in which the committed position was taken.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
     /// An UPDATE of the outbox, which the configuration forbids.
     #[error("a row of {table} was updated, at LSN {lsn}")]
     Updated {
@@ -175,6 +182,7 @@ impl Intake {
     pub fn new(routing: impl Into<Routing>, tolerance: Tolerance) -> Self {
         Self {
             transactions: Transactions::new(),
+            done: Done::default(),
             routing: routing.into(),
             tolerance,
             poison: Poison::default(),
@@ -203,6 +211,13 @@ impl Intake {
     /// What is done with poison events, and what was.
     pub fn poison(&mut self) -> &mut Poison {
         &mut self.poison
+    }
+
+    /// Passes over what comes again up to `position`. Call it before the first frame.
+    #[must_use]
+    pub fn behind(mut self, position: Position) -> Self {
+        self.done = Done::new(position);
+        self
     }
 
     /// Takes one `CopyData` body, appending what it yields to the batch. `now_ms` is the wall clock.
@@ -340,12 +355,14 @@ impl Intake {
         self.judge_update(start_lsn, &message)?;
         match self.transactions.handle(start_lsn, message)? {
             Step::Begin(transaction) => {
+                self.done.begin(&transaction)?;
                 self.newest = transaction.final_lsn;
                 self.taken_over
                     .take_if(|taken_over| taken_over.is_over(transaction));
                 batch.entries.push(Entry::Begin(transaction));
             }
             Step::Commit { end_lsn, .. } => {
+                self.done.commit()?;
                 batch.entries.push(Entry::Commit { end_lsn });
                 self.dangling = None;
                 if let Some(taken_over) = &mut self.taken_over {
@@ -355,10 +372,11 @@ impl Intake {
             Step::Relation(relation) if relation.namespace == self.own_schema => {}
             Step::Relation(relation) => self.routing.handle_relation(relation),
             Step::Insert(row) => {
-                if let Some(taken_over) = &mut self.taken_over
-                    && self.routing.is_outbox(row.relation.id)
-                    && taken_over.is_done(row.transaction, row.lsn, &mut self.ignored)
-                {
+                let is_done = self.done.has(row.insert_index);
+                let taken_over = self.taken_over.as_mut();
+                let taken_over = taken_over.filter(|_| self.routing.is_outbox(row.relation.id));
+                let place = (Some(row.transaction), row.lsn);
+                if is_published(is_done, taken_over, place, &mut self.ignored) {
                     return Ok(());
                 }
                 let became = self.poison.take(&row, &mut self.routing, now_ms, batch)?;
@@ -377,10 +395,10 @@ impl Intake {
                 prefix,
                 content,
             } => {
-                if let Some(taken_over) = &mut self.taken_over
-                    && let Some(transaction) = transaction
-                    && taken_over.is_done(transaction, lsn, &mut self.ignored)
-                {
+                let is_inside = transaction.is_some();
+                let is_done = self.done.has_logical(is_inside, insert_index, lsn);
+                let (taken_over, place) = (self.taken_over.as_mut(), (transaction, lsn));
+                if is_published(is_done, taken_over, place, &mut self.ignored) {
                     return Ok(());
                 }
                 let message = LogicalMessage {
@@ -390,12 +408,7 @@ impl Intake {
                     prefix,
                     content,
                 };
-                let entry = match transaction {
-                    Some(_) => Entry::Record {
-                        inserts: insert_index + 1,
-                    },
-                    None => Entry::Message { lsn },
-                };
+                let entry = entry_of(&message);
                 let routed = self
                     .routing
                     .route_message(message, now_ms, &mut batch.records);
@@ -478,6 +491,31 @@ impl Intake {
             table: table.unwrap_or_default(),
             lsn,
         })
+    }
+}
+
+/// Whether a row or message was published before: by Debezium, or by an earlier attempt of ours, of which `is_done` tells.
+fn is_published(
+    is_done: bool,
+    taken_over: Option<&mut TakenOver>,
+    (transaction, lsn): (Option<TransactionId>, Lsn),
+    ignored: &mut Ignored,
+) -> bool {
+    if let (Some(taken_over), Some(transaction)) = (taken_over, transaction)
+        && taken_over.is_done(transaction, lsn, ignored)
+    {
+        return true;
+    }
+    ignored.done += u64::from(is_done);
+    is_done
+}
+
+fn entry_of(message: &LogicalMessage<'_>) -> Entry {
+    match message.transaction {
+        Some(_) => Entry::Record {
+            inserts: message.insert_index + 1,
+        },
+        None => Entry::Message { lsn: message.lsn },
     }
 }
 

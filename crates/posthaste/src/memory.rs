@@ -25,6 +25,8 @@ pub struct Memory {
     handover: Option<(HandoverFile, Handover)>,
     /// The server of this process's last connection; unlike a stored one it must never change.
     seen: Option<Identity>,
+    /// The operator wants to start from the slot's own position, once.
+    slot_decides: bool,
     confirmed: Lsn,
     saved: Lsn,
     saved_at: Option<Instant>,
@@ -51,6 +53,7 @@ impl Memory {
             stored: None,
             handover: None,
             seen: None,
+            slot_decides: false,
             confirmed: Lsn::ZERO,
             saved: Lsn::ZERO,
             saved_at: None,
@@ -82,6 +85,11 @@ impl Memory {
         Ok(())
     }
 
+    /// Makes the next start one from the slot's own position, whatever is remembered.
+    pub fn accept_slot_position(&mut self) {
+        self.slot_decides = true;
+    }
+
     /// The position stored for a slot, for the check that a lost slot is not silently made anew.
     #[must_use]
     pub fn previous(&self) -> Option<Stored> {
@@ -92,7 +100,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Another server answers than before, or the server has lost what it had told us.
+    /// Another server answers than before, or the server has lost what it had told us: its WAL ends before the position, or
+    /// its timeline branched off before it.
     pub fn start_position(
         &mut self,
         checked: &Checked,
@@ -100,15 +109,20 @@ impl Memory {
     ) -> Result<StartAt, Problem> {
         self.refuse_another_system(&checked.identity)?;
         self.judge_handover(&checked.identity, publication)?;
+        let remembered = self.stored.as_ref().filter(|_| !self.slot_decides);
         let start = start_position(
             checked.slot_confirmed,
-            self.stored.as_ref(),
+            remembered,
             &checked.identity,
+            &checked.history,
             checked.server_wal_position,
         )?;
         let new_history = start.ignored.is_some();
         if let Some(ignored) = start.ignored {
             warn!(code = %ignored.code, "{ignored}");
+        }
+        if !std::mem::take(&mut self.slot_decides) {
+            self.tell_other_timeline(&checked.identity);
         }
         let position = self.handover_start(start.position, checked.server_wal_position)?;
         self.seen = Some(checked.identity.clone());
@@ -132,6 +146,12 @@ impl Memory {
     pub fn taken_over(&self) -> Option<TakenOver> {
         let (_, handover) = self.handover.as_ref()?;
         Some(TakenOver::new(handover.skip?, handover.until))
+    }
+
+    /// Whether this slot was taken over from Debezium, and is still read behind what Debezium had seen.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.handover.is_some()
     }
 
     /// The highest position confirmed in this history of the server.
@@ -253,6 +273,19 @@ impl Memory {
         }
     }
 
+    /// A promotion that took over everything we know of still deserves a word.
+    fn tell_other_timeline(&self, found: &Identity) {
+        let Some(stored) = &self.stored else { return };
+        let (then, now) = (stored.identity.timeline, found.timeline);
+        if then != now && stored.identity.differs_in_place(found).is_none() {
+            let what = format!("stored position {}", stored.confirmed_lsn);
+            let problem = Problem::new(Code::TimelineChanged, what).found(format!(
+                "it is of timeline {then}, and the server is on timeline {now}, which contains it"
+            ));
+            warn!(code = %problem.code, "{problem}");
+        }
+    }
+
     fn refuse_another_system(&self, found: &Identity) -> Result<(), Problem> {
         match &self.seen {
             Some(seen) if seen.system_identifier != found.system_identifier => {
@@ -277,6 +310,7 @@ mod tests {
 
     use super::*;
     use crate::preconditions::Created;
+    use crate::timeline::History;
 
     fn config(directory: Option<&std::path::Path>) -> Config {
         Config {
@@ -293,6 +327,21 @@ mod tests {
         }
     }
 
+    /// Timeline 2 left timeline 1 at 400.
+    fn branched(timeline: u32) -> History {
+        let switches = match timeline {
+            1 => Vec::new(),
+            _ => vec![replication::TimelineSwitch {
+                timeline: 1,
+                end: 400,
+            }],
+        };
+        History {
+            timeline,
+            switches: Some(switches),
+        }
+    }
+
     fn checked(slot_confirmed: u64, timeline: u32, system: &str) -> Checked {
         Checked {
             catalog: None,
@@ -305,6 +354,8 @@ mod tests {
             },
             slot_confirmed: Lsn::new(slot_confirmed),
             server_wal_position: Lsn::new(10_000),
+            history: branched(timeline),
+            slot_unread: false,
             wal_sender_timeout: Duration::from_secs(60),
             base_types: HashMap::new(),
             created: Created::default(),
@@ -340,23 +391,49 @@ mod tests {
     }
 
     #[test]
-    fn another_timeline_starts_from_the_slot_and_forgets_what_was_confirmed() {
+    fn a_promotion_before_the_position_stops_and_one_behind_it_goes_on() {
+        let mut memory = Memory::open(&config(None), "default").expect("usable");
+        memory
+            .start_position(&checked(100, 1, "7"), "pub")
+            .expect("a start");
+        memory.confirm(confirmed(350));
+        let start = memory
+            .start_position(&checked(300, 2, "7"), "pub")
+            .expect("a start");
+        let goes_on = StartAt {
+            position: Lsn::new(350),
+            new_history: false,
+        };
+        assert_eq!(start, goes_on);
         let mut memory = Memory::open(&config(None), "default").expect("usable");
         memory
             .start_position(&checked(100, 1, "7"), "pub")
             .expect("a start");
         memory.confirm(confirmed(500));
-        let start = memory
+        let problem = memory
             .start_position(&checked(300, 2, "7"), "pub")
+            .expect_err("refused");
+        assert_eq!(problem.code, Code::HistoryDiverged);
+        assert_eq!(memory.confirmed(), Lsn::new(500));
+    }
+
+    #[test]
+    fn the_operator_can_let_the_slot_decide_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(Some(folder.path()));
+        let mut memory = Memory::open(&config, "default").expect("usable");
+        memory
+            .start_position(&checked(100, 1, "7"), "pub")
             .expect("a start");
-        assert_eq!(
-            start,
-            StartAt {
-                position: Lsn::new(300),
-                new_history: true
-            }
-        );
-        assert_eq!(memory.confirmed(), Lsn::new(300));
+        memory.confirm(confirmed(500));
+        memory.save();
+        let mut again = Memory::open(&config, "default").expect("usable");
+        again.accept_slot_position();
+        let start = again.start_position(&checked(300, 2, "7"), "pub");
+        assert_eq!(start.expect("accepted").position, Lsn::new(300));
+        again.confirm(confirmed(320));
+        let start = again.start_position(&checked(300, 2, "7"), "pub");
+        assert_eq!(start.expect("of this history").position, Lsn::new(320));
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub const PARKED_BYTES: &str = "posthaste_parked_bytes";
 pub const PARKED_PUBLISHED: &str = "posthaste_parked_published_total";
 /// Times that records were sent one by one to find the one that is refused.
 pub const REFUSAL_SEARCHES: &str = "posthaste_refusal_searches_total";
+/// Kafka transactions that ended, with exactly-once.
+pub const KAFKA_TRANSACTIONS: &str = "posthaste_kafka_transactions_total";
 /// Whether `/readyz` answers 200.
 pub const READY: &str = "posthaste_ready";
 /// Whether this instance reads the slot.
@@ -96,6 +98,7 @@ pub(crate) struct Counted {
     pub(crate) parked_bytes: AtomicU64,
     pub(crate) parked_published: AtomicU64,
     pub(crate) refusal_searches: AtomicU64,
+    pub(crate) transactions: [AtomicU64; TRANSACTION_ENDS.len()],
     pub(crate) ready: AtomicBool,
     pub(crate) streaming: AtomicBool,
     pub(crate) standby: AtomicBool,
@@ -127,6 +130,7 @@ impl PipelineMetrics {
             parked_bytes: AtomicU64::new(0),
             parked_published: AtomicU64::new(0),
             refusal_searches: AtomicU64::new(0),
+            transactions: Default::default(),
             ready: AtomicBool::new(false),
             streaming: AtomicBool::new(false),
             standby: AtomicBool::new(false),
@@ -212,6 +216,7 @@ impl PipelineMetrics {
             ignored.filtered,
             ignored.skipped,
             ignored.taken_over,
+            ignored.done,
         ];
         for (counter, count) in self.0.rows_ignored.iter().zip(counts) {
             counter.fetch_add(count, Ordering::Relaxed);
@@ -255,6 +260,13 @@ impl PipelineMetrics {
     /// Records are sent one by one, to find the one that is refused.
     pub fn searching(&self) {
         self.0.refusal_searches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many more Kafka transactions were committed and given up.
+    pub fn transactions(&self, committed: u64, aborted: u64) {
+        for (counter, count) in self.0.transactions.iter().zip([committed, aborted]) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// What the health page says; set before each scrape.
@@ -318,7 +330,7 @@ fn add<const N: usize>(
 pub(crate) const TARGETS: [Target; 2] = [Target::Postgres, Target::Kafka];
 
 /// In the order of the fields of [`Ignored`]; an insert is one into a table that is no outbox.
-pub(crate) const OPERATIONS: [&str; 8] = [
+pub(crate) const OPERATIONS: [&str; 9] = [
     "insert",
     "update",
     "delete",
@@ -327,6 +339,7 @@ pub(crate) const OPERATIONS: [&str; 8] = [
     "filtered",
     "skipped",
     "taken_over",
+    "done",
 ];
 
 /// In the order of the fields of [`Tally`].
@@ -337,6 +350,8 @@ pub(crate) const POISON_ACTIONS: [&str; 5] = [
     "skipped",
     "skipped_by_request",
 ];
+/// How a Kafka transaction ends.
+pub(crate) const TRANSACTION_ENDS: [&str; 2] = ["committed", "aborted"];
 
 /// From 1 ms to a minute.
 const BUCKETS: [f64; 15] = [

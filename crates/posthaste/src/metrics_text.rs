@@ -14,11 +14,11 @@ use prometheus_client::registry::Registry;
 use crate::clock::Now;
 use crate::metrics::{
     BACKPRESSURE_PAUSED, BUILD_INFO, BYTES_DELIVERED, BYTES_IN_FLIGHT, COMMIT_TO_ACK,
-    CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, NOTHING_WAITS,
-    OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PARKED_BYTES, PARKED_PUBLISHED, PARKED_ROWS,
-    PAYLOADS_VERBATIM, POISON_ACTIONS, POISON_EVENTS, PipelineMetrics, READY, RECEIVED_LSN,
-    RECONNECTS, REFUSAL_SEARCHES, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STANDBY, STREAMING,
-    TARGETS,
+    CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, KAFKA_TRANSACTIONS,
+    NOTHING_WAITS, OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PARKED_BYTES, PARKED_PUBLISHED,
+    PARKED_ROWS, PAYLOADS_VERBATIM, POISON_ACTIONS, POISON_EVENTS, PipelineMetrics, READY,
+    RECEIVED_LSN, RECONNECTS, REFUSAL_SEARCHES, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STANDBY,
+    STREAMING, TARGETS, TRANSACTION_ENDS,
 };
 use crate::policy::Target;
 
@@ -237,6 +237,10 @@ impl Writer<'_, '_> {
     /// Payloads and events that are not published as most are.
     fn out_of_the_ordinary(&mut self) -> fmt::Result {
         self.verbatim()?;
+        let help = "Kafka transactions that ended, with exactly-once";
+        self.labelled(KAFKA_TRANSACTIONS, help, "end", TRANSACTION_ENDS, |c| {
+            &c.transactions
+        })?;
         let help = "Events that can never be published as they are";
         self.labelled(POISON_EVENTS, help, "action", POISON_ACTIONS, |c| {
             &c.poison_events

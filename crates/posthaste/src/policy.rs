@@ -178,6 +178,7 @@ pub fn is_poison(error: &IntakeError, tolerant: bool) -> bool {
         }
         IntakeError::TooLarge { .. } => true,
         IntakeError::Decode(_)
+        | IntakeError::Misfit(_)
         | IntakeError::Updated { .. }
         | IntakeError::AggregateUnknown { .. }
         | IntakeError::ParkingFull { .. } => false,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use pgoutput::Lsn;
-use replication::{ConnectError, ConnectOptions, ReplicationClient};
+use replication::{ConnectError, ConnectOptions, ReplicationClient, TimelineSwitch};
 use router::TableName;
 use router::connect::{Catalog, ConnectConfig};
 use tokio_postgres::Client;
@@ -24,6 +24,7 @@ use crate::publication::{self, Publication};
 use crate::slot::{self, Slot};
 use crate::slot_explain;
 use crate::state::{Identity, Stored};
+use crate::timeline::History;
 
 /// What the configuration asks for.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +48,8 @@ pub struct Wanted {
     /// The position this pipeline remembers, from its state file or from the stream before. When it belongs to the slot
     /// asked for and that slot is gone, a new one would hide a hole, so none is made.
     pub previous: Option<Stored>,
+    /// Whether it matters if anything was ever read from the slot.
+    pub slot_use: bool,
 }
 
 /// What was found, with all that streaming needs to know.
@@ -60,6 +63,10 @@ pub struct Checked {
     pub slot_confirmed: Lsn,
     /// How far the server had written its WAL.
     pub server_wal_position: Lsn,
+    /// Its timeline and where that came from.
+    pub history: History,
+    /// Nothing was ever read from the slot; known only where [`Wanted::slot_use`] asks for it.
+    pub slot_unread: bool,
     /// After how much silence of ours the server ends the stream; zero for never.
     pub wal_sender_timeout: Duration,
     /// For each domain type among the mapped columns, the type it is made of.
@@ -188,6 +195,12 @@ pub async fn check(
         Some(_) => Some(connect_catalog::read(sql, &tables).await?),
         None => None,
     };
+    let slot_unread =
+        created.slot || (wanted.slot_use && Slot::is_unread(sql, &wanted.slot).await?);
+    let history = History {
+        timeline: system.timeline,
+        switches: timeline_switches(replication, system.timeline).await?,
+    };
     let mapped = tables
         .iter()
         .flat_map(|table| table.mapped_types(&wanted.columns));
@@ -196,12 +209,32 @@ pub async fn check(
         identity,
         slot_confirmed,
         server_wal_position: Lsn::new(system.wal_position),
+        history,
+        slot_unread,
         wal_sender_timeout: server.wal_sender_timeout,
         base_types: base_types(sql, mapped.collect()).await?,
         catalog,
         created,
         warnings: warnings.iter().map(Warning::from).collect(),
     })
+}
+
+/// A server whose history file is gone can still be read: only a position of an earlier timeline cannot be placed then.
+async fn timeline_switches(
+    replication: &mut ReplicationClient,
+    timeline: u32,
+) -> Result<Option<Vec<TimelineSwitch>>, CheckError> {
+    match replication.timeline_history(timeline).await {
+        Ok(switches) => Ok(Some(switches)),
+        Err(error) if !error.is_transient() => {
+            tracing::warn!(
+                timeline,
+                "the server cannot tell the history of its timeline: {error}"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The two objects as they were found.

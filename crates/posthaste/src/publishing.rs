@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use pgoutput::{Lsn, PgTimestamp};
 use sink::{
     Accepted, Batch, BrokerProbe, Careful, Confirmed, EventIdentity, Producer, PublishError,
-    Publisher,
+    Publisher, Resume, TransactionCounts,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::brokers::{BrokerWatch, KafkaSeen, PROBE_TIMEOUT, Said};
 use crate::clock::Now;
@@ -84,7 +84,7 @@ impl Publishing {
         probe: Option<BrokerProbe>,
         metrics: PipelineMetrics,
     ) -> std::io::Result<Self> {
-        let (work_sender, work) = sync_channel(BATCHES_MAX + 1);
+        let (work_sender, work) = sync_channel(BATCHES_MAX + CALLS_MAX);
         let (recycled, free) = mpsc::channel(BATCHES_MAX);
         for _ in 0..BATCHES_MAX {
             // The channel holds exactly the pool, so this cannot fail.
@@ -111,6 +111,8 @@ impl Publishing {
             state: state_sender,
             pending: VecDeque::with_capacity(BATCHES_MAX),
             failure: None,
+            claiming: None,
+            transactions: TransactionCounts::default(),
             accepted: 0,
             epoch: 0,
             told_at: Instant::now(),
@@ -242,6 +244,31 @@ impl Publishing {
         Ok(state.confirmed)
     }
 
+    /// Makes sure that no older producer of the same name writes any more; at once where there is none. For the owner of
+    /// the slot only.
+    ///
+    /// # Errors
+    ///
+    /// A broker refuses, or as [`Self::submit`]. Without a broker it waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, the thread gives up at its next step.
+    pub async fn claim(&self) -> Result<(), RunError> {
+        let (answer, claimed) = oneshot::channel();
+        self.send(Work::Claim(answer))?;
+        Ok(claimed.await.map_err(|_| ThreadEnded)??)
+    }
+
+    /// Tells the producer where the stream goes on. Between [`Self::claim`] and the first batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`].
+    pub fn resume(&self, resume: Resume) -> Result<(), ThreadEnded> {
+        self.send(Work::Resume(Box::new(resume)))
+    }
+
     /// The newest news.
     #[must_use]
     pub fn state(&self) -> PublishState {
@@ -316,7 +343,11 @@ pub struct ThreadEnded;
 enum Work {
     Batch(Batch),
     Restart { start: Lsn, careful: Careful },
+    Claim(ClaimAnswer),
+    Resume(Box<Resume>),
 }
+
+type ClaimAnswer = oneshot::Sender<Result<(), PublishError>>;
 
 struct Worker<P: Producer> {
     publisher: Publisher<P>,
@@ -326,6 +357,8 @@ struct Worker<P: Producer> {
     state: watch::Sender<PublishState>,
     pending: VecDeque<Batch>,
     failure: Option<PublishError>,
+    claiming: Option<ClaimAnswer>,
+    transactions: TransactionCounts,
     accepted: u64,
     epoch: u64,
     told_at: Instant,
@@ -344,6 +377,7 @@ impl<P: Producer> Worker<P> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.claim();
             let full = self.accept_pending();
             self.poll(if full { POLL_GAP } else { Duration::ZERO });
             self.tell();
@@ -352,7 +386,9 @@ impl<P: Producer> Worker<P> {
 
     /// How long to wait for work before looking after deliveries again.
     fn patience(&self) -> Duration {
-        if self.failure.is_some() {
+        if self.claiming.is_some() {
+            Duration::ZERO
+        } else if self.failure.is_some() {
             IDLE_GAP
         } else if !self.pending.is_empty() {
             Duration::ZERO
@@ -371,11 +407,37 @@ impl<P: Producer> Worker<P> {
                     self.recycle(batch);
                 }
                 self.publisher.restart_careful(start, careful);
+                self.claiming = None;
                 self.failure = None;
                 self.accepted = 0;
                 self.epoch += 1;
             }
+            Work::Claim(answer) => self.claiming = Some(answer),
+            Work::Resume(resume) => self.publisher.producer_mut().resume(*resume),
         }
+    }
+
+    /// One step of a claim, if one is wanted.
+    fn claim(&mut self) {
+        let Some(answer) = self.claiming.take_if(|answer| !answer.is_closed()) else {
+            self.claiming = None;
+            return;
+        };
+        // Whoever asked may be gone by the time of the answer; that is its own affair.
+        match self.publisher.producer_mut().claim(CLAIM_STEP) {
+            Ok(true) => drop(answer.send(Ok(()))),
+            Ok(false) => self.claiming = Some(answer),
+            Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+
+    fn count_transactions(&mut self) {
+        let ended = self.publisher.producer().transactions();
+        let known = std::mem::replace(&mut self.transactions, ended);
+        self.metrics.transactions(
+            ended.committed.saturating_sub(known.committed),
+            ended.aborted.saturating_sub(known.aborted),
+        );
     }
 
     /// Enqueues what the limits allow; true when they are reached.
@@ -450,6 +512,7 @@ impl<P: Producer> Worker<P> {
         self.metrics
             .in_flight(news.outstanding, news.outstanding_bytes);
         self.metrics.oldest_unacknowledged(news.oldest);
+        self.count_transactions();
         // Each telling wakes the loop, so only what somebody may be waiting for is told at once.
         let is_idle = news.outstanding == 0 && self.pending.is_empty();
         if !is_idle && news.failure.is_none() && self.told_at.elapsed() < TELL_GAP {
@@ -478,6 +541,12 @@ impl PublishState {
 
 /// Batches in circulation: one being filled, one being enqueued, the rest in between.
 pub const BATCHES_MAX: usize = 6;
+
+/// Calls that may be on their way besides the batches: a restart, a claim and where to go on.
+const CALLS_MAX: usize = 4;
+
+/// The longest wait for a broker in one step of a claim.
+const CLAIM_STEP: Duration = Duration::from_millis(500);
 
 /// Time between two looks at the deliveries while some are outstanding.
 const POLL_GAP: Duration = Duration::from_millis(1);

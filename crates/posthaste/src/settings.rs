@@ -3,10 +3,10 @@
 use replication::{ConnectOptions, Secret, process_environment};
 use router::Router;
 use router::connect::{ConnectRouter, OpInvalidBehavior};
-use sink::{KafkaConfig, Limits};
+use sink::{KafkaConfig, Limits, PositionTopic, TransactionConfig};
 
 use crate::codes::Problem;
-use crate::config::{Pipeline, Source};
+use crate::config::{Delivery, Pipeline, Source};
 use crate::config_secret::read_secret_file;
 use crate::dead_letter::DeadLetters;
 use crate::explain;
@@ -51,6 +51,7 @@ pub fn wanted(pipeline: &Pipeline) -> Result<Wanted, Problem> {
         tables: pipeline.source.tables.clone(),
         create: pipeline.source.create,
         first_start: pipeline.first_start,
+        slot_use: pipeline.kafka.delivery == Delivery::ExactlyOnce,
         ..Wanted::default()
     };
     match &pipeline.connect {
@@ -133,6 +134,38 @@ pub fn kafka_config(pipeline: &Pipeline) -> KafkaConfig {
             .map_or_else(Vec::new, |connect| connect.topic_creation.clone()),
         limits: limits(pipeline),
     }
+}
+
+/// How Kafka transactions are cut, where delivery is exactly once.
+#[must_use]
+pub fn transactions(pipeline: &Pipeline) -> Option<TransactionConfig> {
+    let kafka = &pipeline.kafka;
+    let (name, slot) = (&pipeline.name, &pipeline.source.slot);
+    (kafka.delivery == Delivery::ExactlyOnce).then(|| TransactionConfig {
+        transactional_id: kafka
+            .transactional_id
+            .clone()
+            .unwrap_or_else(|| format!("posthaste-{name}-{slot}")),
+        timeout: kafka.transaction_timeout,
+        interval: kafka.transaction_interval,
+        records_max: kafka.transaction_records_max,
+        bytes_max: kafka.transaction_bytes_max,
+        position_topic: kafka
+            .position_topic
+            .clone()
+            .unwrap_or_else(|| format!("posthaste.positions.{name}")),
+        position_key: format!("{name}/{slot}"),
+    })
+}
+
+/// Where positions are kept, where delivery is exactly once.
+#[must_use]
+pub fn position_topic(pipeline: &Pipeline, transactions: &TransactionConfig) -> PositionTopic {
+    PositionTopic::new(
+        &kafka_config(pipeline),
+        &transactions.position_topic,
+        pipeline.kafka.position_replicas,
+    )
 }
 
 /// What may be in flight.

@@ -64,6 +64,21 @@ impl Slot {
         }))
     }
 
+    /// Whether no transaction was ever decoded for the slot, as far as the server's statistics go back.
+    pub(crate) async fn is_unread(sql: &Client, name: &str) -> Result<bool, CheckError> {
+        let row = sql
+            .query_opt(
+                "SELECT total_txns FROM pg_catalog.pg_stat_replication_slots WHERE slot_name = $1::text",
+                &[&name],
+            )
+            .await?;
+        let Some(row) = row else {
+            return Ok(true);
+        };
+        let decoded: Option<i64> = row.try_get(0)?;
+        Ok(decoded.unwrap_or_default() == 0)
+    }
+
     /// Makes the slot and returns its consistent point: everything committed later will be in it.
     ///
     /// The server waits for the transactions that were open when it began. That can take long and looks like a hang, so

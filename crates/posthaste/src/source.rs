@@ -127,6 +127,12 @@ impl Source {
         self.told.start
     }
 
+    /// What the checks found.
+    #[must_use]
+    pub fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
     /// Base types of the mapped columns that are domains.
     #[must_use]
     pub fn base_types(&self) -> HashMap<u32, u32> {
@@ -192,7 +198,7 @@ impl Source {
 /// The options of START_REPLICATION (manual: "Logical Streaming Replication Parameters").
 ///
 /// Publication names are quoted *inside* the value, since the server splits it like a list of identifiers.
-fn stream_options(wanted: &Wanted) -> Vec<(&'static str, String)> {
+pub(crate) fn stream_options(wanted: &Wanted) -> Vec<(&'static str, String)> {
     let mut options = vec![
         ("proto_version", "1".to_owned()),
         ("publication_names", quote_ident(&wanted.publication)),

@@ -12,6 +12,7 @@ use pgoutput::Lsn;
 use serde::{Deserialize, Serialize};
 
 use crate::codes::{Code, Problem};
+use crate::timeline::History;
 
 /// The file of one pipeline.
 ///
@@ -66,6 +67,23 @@ pub struct SaveError {
     path: PathBuf,
     #[source]
     source: io::Error,
+}
+
+impl Identity {
+    /// What of cluster, database and slot is another one, in words; the timeline is judged by its history.
+    pub(crate) fn differs_in_place(&self, found: &Self) -> Option<String> {
+        let pairs = [
+            (
+                "system identifier",
+                &self.system_identifier,
+                &found.system_identifier,
+            ),
+            ("database", &self.database, &found.database),
+            ("slot", &self.slot, &found.slot),
+        ];
+        let named = pairs.into_iter().find(|(_, stored, found)| stored != found);
+        named.map(|(what, stored, found)| format!("{what} {stored}, and this is {found}"))
+    }
 }
 
 impl StateFile {
@@ -205,12 +223,14 @@ pub struct Start {
 /// Chooses between the slot's position and the stored one. Pure.
 ///
 /// # Errors
-/// [`Code::StateAhead`]: the position counts here and yet lies beyond the end of the server's WAL, so the server has lost
-/// what it had told us. Going on by itself would pass over new events that reuse those positions.
+/// [`Code::HistoryDiverged`]: the position lies beyond the place where the server's timeline left its own, so what was
+/// published up to it is no longer in the database. [`Code::StateAhead`]: it lies beyond the end of the server's WAL, so the
+/// server has lost what it had told us. Going on by itself would pass over new events that reuse those positions.
 pub fn start_position(
     slot_confirmed: Lsn,
     stored: Option<&Stored>,
     identity: &Identity,
+    history: &History,
     server_wal_position: Lsn,
 ) -> Result<Start, Problem> {
     let Some(stored) = stored else {
@@ -219,9 +239,9 @@ pub fn start_position(
             ignored: None,
         });
     };
-    if let Some((code, difference)) = difference(&stored.identity, identity) {
+    if let Some(difference) = stored.identity.differs_in_place(identity) {
         let what = format!("stored position {}", stored.confirmed_lsn);
-        let ignored = Problem::new(code, what).found(format!(
+        let ignored = Problem::new(Code::StateForeign, what).found(format!(
             "it belongs to {difference}; it is not used, the stream starts from the slot's own position {slot_confirmed}"
         ));
         return Ok(Start {
@@ -229,6 +249,11 @@ pub fn start_position(
             ignored: Some(ignored),
         });
     }
+    history.judge(
+        "stored position",
+        stored.confirmed_lsn,
+        stored.identity.timeline,
+    )?;
     if stored.confirmed_lsn > server_wal_position {
         return Err(ahead(stored, server_wal_position));
     }
@@ -247,30 +272,6 @@ fn ahead(stored: &Stored, server_wal_position: Lsn) -> Problem {
             "events between {server_wal_position} and {confirmed} may be in Kafka and not in the database: decide about \
              them, then remove the state file to go on from the slot's own position"
         ))
-}
-
-fn difference(stored: &Identity, found: &Identity) -> Option<(Code, String)> {
-    let pairs = [
-        (
-            "system identifier",
-            &stored.system_identifier,
-            &found.system_identifier,
-        ),
-        ("database", &stored.database, &found.database),
-        ("slot", &stored.slot, &found.slot),
-    ];
-    let named = pairs.into_iter().find(|(_, stored, found)| stored != found);
-    if let Some((what, stored, found)) = named {
-        let difference = format!("{what} {stored}, and this is {found}");
-        return Some((Code::StateForeign, difference));
-    }
-    (stored.timeline != found.timeline).then(|| {
-        let difference = format!(
-            "timeline {}, and this is {}",
-            stored.timeline, found.timeline
-        );
-        (Code::TimelineChanged, difference)
-    })
 }
 
 /// What stands in the file. Positions are text, as PostgreSQL writes them: a person reads this file in bad hours.
@@ -433,8 +434,14 @@ mod tests {
 
     #[track_caller]
     fn check_start(slot: u64, remembered: Option<&Stored>, expected: u64) {
-        let start =
-            start_position(Lsn::new(slot), remembered, &identity(), Lsn::new(1000)).unwrap();
+        let start = start_position(
+            Lsn::new(slot),
+            remembered,
+            &identity(),
+            &History::only(1),
+            Lsn::new(1000),
+        )
+        .unwrap();
         assert_eq!(start.position, Lsn::new(expected));
         assert!(start.ignored.is_none(), "{:?}", start.ignored);
     }
@@ -450,12 +457,11 @@ mod tests {
     #[test]
     fn a_position_of_another_history_is_ignored_and_said() {
         type Change = fn(&mut Identity);
-        let elsewhere: [(Change, Code); 4] = [
+        let elsewhere: [(Change, Code); 3] = [
             (
                 |identity| identity.system_identifier.push('2'),
                 Code::StateForeign,
             ),
-            (|identity| identity.timeline = 2, Code::TimelineChanged),
             (|identity| identity.database.push('2'), Code::StateForeign),
             (|identity| identity.slot.push('2'), Code::StateForeign),
         ];
@@ -463,7 +469,13 @@ mod tests {
             // Beyond the server's end as well: of another history, that says nothing.
             let mut other = stored(2000);
             change(&mut other.identity);
-            let start = start_position(Lsn::new(10), Some(&other), &identity(), Lsn::new(1000));
+            let start = start_position(
+                Lsn::new(10),
+                Some(&other),
+                &identity(),
+                &History::only(1),
+                Lsn::new(1000),
+            );
             let start = start.unwrap();
             assert_eq!(start.position, Lsn::new(10));
             assert_eq!(start.ignored.expect("said").code, code);
@@ -471,10 +483,42 @@ mod tests {
     }
 
     #[test]
+    fn after_a_promotion_the_position_counts_up_to_the_branch() {
+        let mut promoted = identity();
+        promoted.timeline = 2;
+        let history = History {
+            timeline: 2,
+            switches: Some(vec![replication::TimelineSwitch {
+                timeline: 1,
+                end: 500,
+            }]),
+        };
+        let start = |position| {
+            let end = Lsn::new(1000);
+            start_position(
+                Lsn::new(10),
+                Some(&stored(position)),
+                &promoted,
+                &history,
+                end,
+            )
+        };
+        assert_eq!(start(500).unwrap().position, Lsn::new(500));
+        assert_eq!(start(501).unwrap_err().code, Code::HistoryDiverged);
+    }
+
+    #[test]
     fn a_position_the_server_no_longer_has_stops_the_start() {
         let stored = stored(0x2000);
-        let problem =
-            start_position(Lsn::new(10), Some(&stored), &identity(), Lsn::new(0x1000)).unwrap_err();
+        let here = (identity(), History::only(1));
+        let problem = start_position(
+            Lsn::new(10),
+            Some(&stored),
+            &here.0,
+            &here.1,
+            Lsn::new(0x1000),
+        )
+        .unwrap_err();
         assert_eq!(problem.code, Code::StateAhead);
         let text = problem.to_string();
         assert!(text.contains("0/2000") && text.contains("0/1000"), "{text}");

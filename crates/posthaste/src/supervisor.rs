@@ -6,10 +6,14 @@
 use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
-use sink::{Confirmed, EventIdentity, KafkaProducer, Publisher};
+use sink::{
+    BrokerProbe, Confirmed, EventIdentity, KafkaProducer, Position, PositionTopic, Producer,
+    Publisher, TransactionConfig, TransactionalProducer,
+};
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
+use crate::claim::{self, Here};
 use crate::clock::Now;
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
@@ -29,7 +33,7 @@ use crate::run_id;
 use crate::search::{Next, Search};
 use crate::settings;
 use crate::shutdown::Shutdown;
-use crate::source::{Opened, Source};
+use crate::source::{Opened, Source, stream_options};
 use crate::watchlist::Watchlist;
 
 /// What others see of a pipeline.
@@ -39,6 +43,25 @@ pub struct Watched {
     pub metrics: PipelineMetrics,
     /// For `/healthz` and `/readyz`.
     pub health: Health,
+}
+
+/// How a run behaves, as its command line says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Conduct {
+    /// End at the first problem, also at one that may heal.
+    pub fail_fast: bool,
+    /// Let the slot's own position decide at the first start of the stream.
+    pub accept_slot_position: bool,
+}
+
+/// What exactly-once needs beside the producer.
+#[derive(Debug)]
+struct Transactions {
+    config: TransactionConfig,
+    topic: PositionTopic,
+    /// No position can be missing yet: the slot was unread when this process first saw it.
+    is_first: bool,
+    is_accepted: bool,
 }
 
 /// Everything a pipeline needs from one attempt to the next.
@@ -51,6 +74,7 @@ pub struct Supervisor {
     health: Health,
     shutdown: Shutdown,
     fail_fast: bool,
+    transactions: Option<Transactions>,
     /// Says in headers which run of the process a record is of, as Debezium's does.
     run_id: String,
     publishing: Option<Publishing>,
@@ -72,10 +96,19 @@ impl Supervisor {
         pipeline: &Settings,
         watched: Watched,
         shutdown: Shutdown,
-        fail_fast: bool,
+        conduct: &Conduct,
     ) -> Result<Self, Problem> {
         let mut memory = Memory::open(config, &pipeline.name)?;
         memory.open_handover(config, &pipeline.source.slot)?;
+        if conduct.accept_slot_position {
+            memory.accept_slot_position();
+        }
+        let transactions = settings::transactions(pipeline).map(|config| Transactions {
+            topic: settings::position_topic(pipeline, &config),
+            config,
+            is_first: false,
+            is_accepted: conduct.accept_slot_position,
+        });
         let wanted = settings::wanted(pipeline)?;
         let seed = Now::read().wall.unix_micros().unsigned_abs();
         let retry = &pipeline.retry;
@@ -90,7 +123,8 @@ impl Supervisor {
             metrics: watched.metrics,
             health: watched.health,
             shutdown,
-            fail_fast,
+            fail_fast: conduct.fail_fast,
+            transactions,
             run_id: run_id::new(),
             publishing: None,
             outage: None,
@@ -198,7 +232,7 @@ impl Supervisor {
         let Some(source) = self.shutdown.unless_requested(starting).await else {
             return Ok(left_behind(publishing));
         };
-        let source = source?;
+        let mut source = source?;
         let routing = self.routing(&source)?;
         // Only now the slot is ours, and nobody else parks any more.
         let watchlist = self.watchlist(start.as_lsn(), parking.as_ref()).await?;
@@ -212,10 +246,16 @@ impl Supervisor {
             )),
             None => None,
         };
+        let mut shutdown = self.shutdown.clone();
+        let claiming = self.claim(&mut source, publishing, start);
+        let Some(done) = shutdown.unless_requested(claiming).await else {
+            return Ok(left_behind(publishing));
+        };
+        let done = done?;
         self.resumed(start.as_lsn(), publishing.is_kafka_lost());
         let began = Instant::now();
         let poison = Poison::new(self.rules.clone(), watchlist);
-        let intake = Intake::new(routing, settings::tolerance(&self.settings));
+        let intake = Intake::new(routing, settings::tolerance(&self.settings)).behind(done);
         let mut intake = intake.with_poison(poison, &self.settings.poison.schema);
         intake.take_over(self.memory.taken_over());
         let pipeline = Pipeline::new(
@@ -241,6 +281,39 @@ impl Supervisor {
             self.backoff.reset();
         }
         outcome
+    }
+
+    /// Takes the topics over from whoever wrote before, now that the slot is ours, and finds out what is done.
+    async fn claim(
+        &mut self,
+        source: &mut Source,
+        publishing: &Publishing,
+        start: Confirmed,
+    ) -> Result<Position, RunError> {
+        let is_handed_over = self.memory.is_handed_over();
+        let Some(transactions) = &mut self.transactions else {
+            return Ok(Position::default());
+        };
+        // What Debezium read of the slot has no position of ours.
+        transactions.is_first |= source.checked().slot_unread || is_handed_over;
+        let key = &transactions.config.position_key;
+        let record = claim::claim(source, publishing, start, &transactions.topic, key).await?;
+        let checked = source.checked();
+        let here = Here {
+            identity: &checked.identity,
+            history: &checked.history,
+            publication: &self.wanted.publication,
+            options: options_text(&self.wanted),
+            start: start.as_lsn(),
+            server_wal_position: checked.server_wal_position,
+            is_first: transactions.is_first,
+            is_accepted: transactions.is_accepted,
+        };
+        let resume = here.judge(record.as_deref())?;
+        let position = resume.position;
+        publishing.resume(resume)?;
+        transactions.is_accepted = false;
+        Ok(position)
     }
 
     /// The router of one connection: relations are always sent again, and the catalog was read again.
@@ -306,10 +379,23 @@ impl Supervisor {
     }
 
     fn start_publishing(&self) -> Result<Publishing, RunError> {
-        let producer = KafkaProducer::new(&settings::kafka_config(&self.settings))?;
+        let config = settings::kafka_config(&self.settings);
+        let Some(transactions) = &self.transactions else {
+            let producer = KafkaProducer::new(&config)?;
+            let probe = producer.probe();
+            return self.start_thread(producer, probe);
+        };
+        let producer = TransactionalProducer::new(&config, transactions.config.clone())?;
         let probe = producer.probe();
-        let limits = settings::limits(&self.settings);
-        let publisher = Publisher::new(producer, limits, Lsn::ZERO);
+        self.start_thread(producer, probe)
+    }
+
+    fn start_thread<P: Producer + Send + 'static>(
+        &self,
+        producer: P,
+        probe: BrokerProbe,
+    ) -> Result<Publishing, RunError> {
+        let publisher = Publisher::new(producer, settings::limits(&self.settings), Lsn::ZERO);
         // Nothing was refused to this client, and what was refused to one before may never come again.
         self.health.delivering();
         let started = Publishing::start(publisher, Some(probe), self.metrics.clone());
@@ -397,6 +483,16 @@ impl Supervisor {
         self.health.stopped();
         drained
     }
+}
+
+/// The options of the stream that decide which messages it has; the publication is told apart.
+fn options_text(wanted: &Wanted) -> String {
+    let options = stream_options(wanted).into_iter();
+    let texts: Vec<String> = options
+        .filter(|(name, _)| *name != "publication_names")
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    texts.join(", ")
 }
 
 /// A stop without a connection: nothing can be confirmed any more, whatever is still acknowledged.

@@ -10,6 +10,7 @@
 #![allow(
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stderr,
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
     reason = "a test: what it cannot go on with is a failure of the test"
@@ -27,6 +28,8 @@ mod connector;
     reason = "shared with the decoder's own tests, which use more of it"
 )]
 mod encode;
+#[path = "sim/once.rs"]
+mod once;
 #[path = "sim/random.rs"]
 mod random;
 #[path = "sim/server.rs"]
@@ -84,6 +87,43 @@ fn a_seed_gives_the_same_run_twice() {
     assert_eq!(run(7), run(7));
 }
 
+#[test]
+fn read_committed_consumers_see_each_event_once_for_every_seed() {
+    let seeds = match std::env::var("SIM_SEED") {
+        Ok(seed) => {
+            let seed: u64 = seed.parse().expect("a number");
+            seed..seed + 1
+        }
+        Err(_) => 0..ONCE_SEEDS,
+    };
+    let count = seeds.end - seeds.start;
+    let mut total = once::Counts::default();
+    for seed in seeds {
+        let run = std::panic::catch_unwind(|| once::run(seed));
+        match run {
+            Ok(counts) => total.add(&counts),
+            Err(panic) => {
+                eprintln!("seed {seed} (run it alone with SIM_SEED={seed})");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    if count < ONCE_SEEDS {
+        return;
+    }
+    for (what, happened) in [
+        ("aborts", total.aborts),
+        ("lost answers", total.lost_answers),
+        ("fenced", total.fenced),
+        ("kills", total.kills),
+        ("takeovers", total.takeovers),
+        ("starts in the middle of a transaction", total.midway),
+    ] {
+        assert!(happened >= count / 10, "{what}: only {happened}");
+    }
+    assert!(total.events >= count * EVENTS_MIN);
+}
+
 /// Two threads: worlds share nothing.
 fn run_all(seeds: &std::ops::Range<u64>) -> Outcome {
     let part = |parity: u64| {
@@ -118,4 +158,5 @@ fn run(seed: u64) -> Outcome {
 }
 
 const SEEDS: u64 = 10_000;
+const ONCE_SEEDS: u64 = 1_000;
 const EVENTS_MIN: u64 = 250;

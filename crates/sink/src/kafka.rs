@@ -24,6 +24,7 @@ use crate::kafka_opening::{Admission, Openings};
 use crate::kafka_options::{KafkaConfig, config_error};
 use crate::producer::{Delivery, EnqueueError, Producer};
 use crate::ticket::Ticket;
+use crate::transactional::TransactionConfig;
 
 /// An idempotent producer that waits for all in-sync replicas and stops for good at the first record refused.
 ///
@@ -44,7 +45,7 @@ pub struct KafkaProducer {
     broken: Option<PublishError>,
 }
 
-type Client = BaseProducer<Context>;
+pub(crate) type Client = BaseProducer<Context>;
 
 impl KafkaProducer {
     /// Makes a client. It connects by itself, in the background; whether anybody is there, a
@@ -55,7 +56,18 @@ impl KafkaProducer {
     ///
     /// See [`KafkaConfigError`]; all of them need a changed configuration.
     pub fn new(config: &KafkaConfig) -> Result<Self, KafkaConfigError> {
-        let options = config.client_config()?;
+        Self::with_options(config, config.client_config()?)
+    }
+
+    /// As [`new`](Self::new), for transactions.
+    pub(crate) fn transactional(
+        config: &KafkaConfig,
+        transactions: &TransactionConfig,
+    ) -> Result<Self, KafkaConfigError> {
+        Self::with_options(config, config.transactional_config(transactions)?)
+    }
+
+    fn with_options(config: &KafkaConfig, options: ClientConfig) -> Result<Self, KafkaConfigError> {
         let client = create(&options)?;
         Ok(Self {
             options,
@@ -78,6 +90,35 @@ impl KafkaProducer {
     #[must_use]
     pub fn probe(&self) -> BrokerProbe {
         BrokerProbe(Arc::clone(&self.shared))
+    }
+
+    /// The client itself, for what only transactions need.
+    pub(crate) fn raw(&self) -> &Client {
+        &self.client
+    }
+
+    /// Sends a record of our own, which is reported with [`POSITION_OPAQUE`] as its ticket.
+    pub(crate) fn send_position(
+        &mut self,
+        topic: &str,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), KafkaError> {
+        let message = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, POSITION_OPAQUE)
+            .key(key)
+            .payload(value);
+        self.client.send(message).map_err(|(error, _)| error)?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Takes back what is on its way and waits, not for long, until the client has let go of all of it.
+    pub(crate) fn drop_outstanding(&mut self) {
+        drop_unsent(&self.client);
+        let deadline = Instant::now() + LETTING_GO_MAX;
+        while self.in_flight > 0 && Instant::now() < deadline {
+            self.poll(POLL_STEP_MAX, &mut |_| ());
+        }
     }
 
     fn context(&self) -> &Context {
@@ -372,6 +413,12 @@ fn refuse(code: Code, ticket: Ticket, record: &Record<'_>) -> EnqueueError {
         error: PublishError::classify(failure),
     }
 }
+
+/// Stands in a ticket's place for a record that is no event. No tracker ever counts so far.
+pub(crate) const POSITION_OPAQUE: usize = usize::MAX;
+
+/// How long the client may take to let go of what it was told to drop.
+const LETTING_GO_MAX: Duration = Duration::from_millis(500);
 
 /// Events served in a row before what they brought is handed over.
 const EVENTS_PER_DRAIN_MAX: usize = 256;

@@ -136,7 +136,7 @@ impl fmt::Debug for Creation {
 }
 
 /// Waits on this thread for a future that another one completes; `None` after `timeout`.
-fn block_on<T>(future: impl Future<Output = T>, timeout: Duration) -> Option<T> {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>, timeout: Duration) -> Option<T> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = std::task::Context::from_waker(&waker);
     let mut future = pin!(future);

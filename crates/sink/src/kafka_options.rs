@@ -11,6 +11,7 @@ use router::connect::TopicGroup;
 use crate::error::KafkaConfigError;
 use crate::kafka_properties::{check_property, is_secret_property, unknown_property};
 use crate::publisher::Limits;
+use crate::transactional::TransactionConfig;
 
 /// Where and how to publish.
 #[derive(Clone, Default)]
@@ -66,6 +67,52 @@ impl KafkaConfig {
         // Tried here so that the error names the property; the client itself would only say that it failed.
         options.create_native_config().map_err(config_error)?;
         Ok(options)
+    }
+
+    /// The same for a transactional producer.
+    ///
+    /// # Errors
+    ///
+    /// See [`KafkaConfigError`].
+    pub(crate) fn transactional_config(
+        &self,
+        transactions: &TransactionConfig,
+    ) -> Result<ClientConfig, KafkaConfigError> {
+        let mut options = self.client_config()?;
+        let timeout_ms = transactions.timeout.as_millis();
+        for (name, value) in [
+            ("transactional.id", transactions.transactional_id.clone()),
+            ("transaction.timeout.ms", timeout_ms.to_string()),
+            // A record that waits longer than its transaction lives would only be found out later. Nothing is lost: the
+            // transaction is given up as a whole, and comes again.
+            ("message.timeout.ms", (timeout_ms / 2).to_string()),
+            // A refused batch fails its transaction, so nothing behind it becomes visible; and a client that stops for
+            // good could not abort.
+            ("enable.gapless.guarantee", "false".to_owned()),
+        ] {
+            options.set(name, value);
+        }
+        options.create_native_config().map_err(config_error)?;
+        Ok(options)
+    }
+
+    /// What a consumer or an administrator of the same cluster needs: how to reach and sign in to it, and nothing about
+    /// producing.
+    pub(crate) fn connection_config(&self) -> ClientConfig {
+        let mut options = ClientConfig::new();
+        options.set("bootstrap.servers", &self.brokers);
+        options.set("client.id", &self.client_id);
+        options.set("reconnect.backoff.max.ms", "1000");
+        options.set("log.connection.close", "false");
+        for (name, value) in &self.properties {
+            if CONNECTION_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+            {
+                options.set(name, value);
+            }
+        }
+        options
     }
 
     /// Twice our own limits: after a restart without a failure, what the attempt before left in flight is still
@@ -189,6 +236,23 @@ const OPTIONS: &[(&str, &str)] = &[
     ("statistics.interval.ms", "0"),
 ];
 
+/// Properties that are about connections, whoever uses them.
+const CONNECTION_PREFIXES: &[&str] = &[
+    "security.",
+    "sasl.",
+    "ssl.",
+    "enable.ssl.",
+    "enable.sasl.",
+    "https.",
+    "socket.",
+    "broker.address.",
+    "client.dns.",
+    "connections.",
+    "reconnect.",
+    "metadata.broker.list",
+    "debug",
+];
+
 /// The value of `message.max.bytes` above.
 const MESSAGE_BYTES_MAX: usize = 1_000_000;
 
@@ -197,6 +261,8 @@ const QUEUE_KBYTES_MAX: usize = 2_097_151;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn config(properties: &[(&str, &str)]) -> KafkaConfig {
@@ -231,6 +297,35 @@ mod tests {
             let found = native.get(name).unwrap();
             assert_eq!(found.trim_end_matches('\0'), value, "{name}");
         }
+    }
+
+    #[test]
+    fn a_transaction_is_given_up_before_the_broker_does_it() {
+        let transactions = TransactionConfig {
+            transactional_id: "posthaste-p-s".to_owned(),
+            timeout: Duration::from_secs(60),
+            interval: Duration::from_millis(50),
+            records_max: 10,
+            bytes_max: 10,
+            position_topic: "p".to_owned(),
+            position_key: "k".to_owned(),
+        };
+        let options = config(&[]).transactional_config(&transactions).unwrap();
+        for (name, value) in [
+            ("transactional.id", "posthaste-p-s"),
+            ("transaction.timeout.ms", "60000"),
+            ("message.timeout.ms", "30000"),
+            ("enable.idempotence", "true"),
+        ] {
+            assert_eq!(options.get(name), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_reader_of_positions_signs_in_as_the_producer_does() {
+        let options = config(&[("sasl.username", "u"), ("linger.ms", "5")]).connection_config();
+        assert_eq!(options.get("sasl.username"), Some("u"));
+        assert_eq!(options.get("linger.ms"), None);
     }
 
     #[test]

@@ -126,13 +126,10 @@ const REFUSED: &[(&str, &str)] = &[
         "queue.buffering.backpressure.threshold",
         "it is always 1, as idempotence needs it",
     ),
-    (
-        "transactional.id",
-        "exactly-once delivery is not available yet",
-    ),
+    ("transactional.id", "set `kafka.transactional_id` instead"),
     (
         "transaction.timeout.ms",
-        "exactly-once delivery is not available yet",
+        "set `kafka.transaction_timeout` instead",
     ),
     (
         "plugin.library.paths",

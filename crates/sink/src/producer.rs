@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use router::Record;
 
+use crate::batch::Entry;
 use crate::error::PublishError;
+use crate::position::Position;
 use crate::ticket::Ticket;
 
 /// Sends records to Kafka, and tells of each what became of it.
@@ -42,6 +44,56 @@ pub trait Producer {
     fn broker_error(&self) -> Option<PublishError> {
         None
     }
+
+    /// The stream will be read anew. What was enqueued and is not certain to be kept must be given up here, by whoever
+    /// would otherwise keep it beside its repeat.
+    fn begin_attempt(&mut self) {}
+
+    /// Makes sure that no other producer of the same name writes any more; true when that is done, false to be asked
+    /// again. Whoever calls it owns the slot.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be done by waiting.
+    fn claim(&mut self, timeout: Duration) -> Result<bool, PublishError> {
+        let _ = timeout;
+        Ok(true)
+    }
+
+    /// Told after [`claim`](Self::claim) and before the first record: where the stream goes on.
+    fn resume(&mut self, resume: Resume) {
+        drop(resume);
+    }
+
+    /// An entry of the stream was taken; if it is a record, it was enqueued.
+    fn passed(&mut self, entry: &Entry) {
+        let _ = entry;
+    }
+
+    /// How many Kafka transactions ended so far, and how.
+    fn transactions(&self) -> TransactionCounts {
+        TransactionCounts::default()
+    }
+}
+
+/// Where a transactional producer goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    /// What is done.
+    pub position: Position,
+    /// What the position belongs to, as members of a JSON object without its braces.
+    pub origin: String,
+    /// Whether the position is written at once, because none is written yet.
+    pub record_now: bool,
+}
+
+/// Kafka transactions that have ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionCounts {
+    /// Committed.
+    pub committed: u64,
+    /// Given up; what was in them comes again.
+    pub aborted: u64,
 }
 
 /// What became of one record.

@@ -89,6 +89,7 @@ impl<P: Producer> Publisher<P> {
                     batch.cursor.record += 1;
                 }
             }
+            self.producer.passed(entry);
             batch.cursor.entry += 1;
         }
         Ok(Accepted::All)
@@ -154,6 +155,7 @@ impl<P: Producer> Publisher<P> {
         if self.failure.take().is_some() || self.producer.fatal_error().is_some() {
             self.producer.purge();
         }
+        self.producer.begin_attempt();
         self.held = None;
         self.reached.clear();
         self.tracker.abandon(seed);
@@ -209,6 +211,11 @@ impl<P: Producer> Publisher<P> {
     #[must_use]
     pub fn producer(&self) -> &P {
         &self.producer
+    }
+
+    /// The producer, to have it claimed before the first record of an attempt.
+    pub fn producer_mut(&mut self) -> &mut P {
+        &mut self.producer
     }
 
     /// Turns the failure, old or new, into the answer of this poll once it is worth telling.

@@ -11,7 +11,7 @@ use crate::logging;
 use crate::metrics::PipelineMetrics;
 use crate::pipeline::Drained;
 use crate::shutdown::{Shutdown, ShutdownTrigger, StopSignals};
-use crate::supervisor::{Supervisor, Watched};
+use crate::supervisor::{Conduct, Supervisor, Watched};
 
 /// Runs until a signal comes or something cannot heal, logs how it ended, and returns the exit status.
 ///
@@ -25,18 +25,22 @@ pub async fn run(arguments: &RunArgs) -> Result<u8, Problem> {
         return Err(Problem::new(Code::ConfigPipelineCount, "pipeline").found("none"));
     };
     // Of one pipeline, so all that is logged from here on is of that one.
-    let ended = run_pipeline(&config, pipeline, arguments.fail_fast);
+    let conduct = Conduct {
+        fail_fast: arguments.fail_fast,
+        accept_slot_position: arguments.accept_slot_position,
+    };
+    let ended = run_pipeline(&config, pipeline, &conduct);
     Ok(ended
         .instrument(logging::pipeline_span(&pipeline.name))
         .await)
 }
 
 /// Runs to the end and logs how it was; returns the exit status.
-async fn run_pipeline(config: &Config, pipeline: &Pipeline, fail_fast: bool) -> u8 {
+async fn run_pipeline(config: &Config, pipeline: &Pipeline, conduct: &Conduct) -> u8 {
     for remark in &config.remarks {
         warn!("{remark}");
     }
-    match start(config, pipeline, fail_fast).await {
+    match start(config, pipeline, conduct).await {
         Ok(Drained::Whole) => {
             info!("stopped: everything read is confirmed");
             EXIT_CLEAN
@@ -55,7 +59,11 @@ async fn run_pipeline(config: &Config, pipeline: &Pipeline, fail_fast: bool) -> 
     }
 }
 
-async fn start(config: &Config, pipeline: &Pipeline, fail_fast: bool) -> Result<Drained, Problem> {
+async fn start(
+    config: &Config,
+    pipeline: &Pipeline,
+    conduct: &Conduct,
+) -> Result<Drained, Problem> {
     let (trigger, shutdown) = Shutdown::channel();
     // First of all, so that a signal during a slow start is an orderly stop as well.
     watch_signals(trigger)?;
@@ -65,7 +73,7 @@ async fn start(config: &Config, pipeline: &Pipeline, fail_fast: bool) -> Result<
         health: Health::new(),
     };
     serve_pages(config, &pipeline.name, &watched).await?;
-    let supervisor = Supervisor::new(config, pipeline, watched, shutdown, fail_fast)?;
+    let supervisor = Supervisor::new(config, pipeline, watched, shutdown, conduct)?;
     supervisor.run().await
 }
 

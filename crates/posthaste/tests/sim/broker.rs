@@ -219,7 +219,7 @@ impl Producer for SimProducer {
 }
 
 /// What the record says of the row it was made from; that it says it right is the router's own tests' affair.
-fn event(record: &Record<'_>) -> Event {
+pub(crate) fn event(record: &Record<'_>) -> Event {
     let number = |bytes: Option<&[u8]>| {
         let text = std::str::from_utf8(bytes.expect("a value")).expect("text");
         text.parse().expect("a number")

@@ -13,6 +13,7 @@ use posthaste::progress::{Progress, Timing};
 use posthaste::rerouting::Rerouting;
 use posthaste::search::{Next, Search};
 use posthaste::state::{Identity, Stored, start_position};
+use posthaste::timeline::History;
 use posthaste::watchlist::Watchlist;
 use router::{Router, RouterConfig, TimestampSource};
 use sink::{Accepted, Batch, Limits, Publisher};
@@ -126,6 +127,7 @@ impl Connector {
             server.confirmed(),
             self.stored.as_ref(),
             &identity(),
+            &History::only(identity().timeline),
             server.wal_end(),
         );
         let start = start.expect("a server that never loses WAL").position;

@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Rounds for each size; the report shows medians.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Measure exactly-once in the same rounds, beside the default.
+    #[arg(long)]
+    exactly_once: bool,
     /// Connect to PostgreSQL through its unix socket rather than TCP.
     #[arg(long)]
     socket: bool,
@@ -77,6 +80,7 @@ struct Bench {
     kafka: Kafka,
     rows: u64,
     socket: bool,
+    exactly_once: bool,
     interrupt: Interrupt,
 }
 
@@ -109,6 +113,7 @@ impl Bench {
             kafka,
             rows: options.rows,
             socket: options.socket,
+            exactly_once: options.exactly_once,
             interrupt,
         })
     }
@@ -143,8 +148,10 @@ impl Bench {
         let copy = format!("copy-{batch}-{number}");
         self.kafka.create_topic(&topic, PARTITIONS, &[])?;
         self.kafka.create_topic(&copy, PARTITIONS, &[])?;
+        let once = format!("once-{batch}-{number}.order");
         let round = Round {
-            connector: self.connector(&topic)?,
+            connector: self.connector(&topic, "")?,
+            exactly_once: self.exactly_once(&once)?,
             reference: self.pg_recvlogical(end)?,
             producer: self.producer(&topic, &copy)?,
         };
@@ -154,8 +161,22 @@ impl Bench {
         Ok(round)
     }
 
-    /// From the start of the process until an independent consumer has every id.
-    fn connector(&self, topic: &str) -> Result<Measure> {
+    /// The same with exactly-once, if that is asked for: each run is a first start, with a position topic of its own.
+    fn exactly_once(&self, topic: &str) -> Result<Option<Measure>> {
+        if !self.exactly_once {
+            return Ok(None);
+        }
+        self.kafka.create_topic(topic, PARTITIONS, &[])?;
+        let positions = format!("{topic}.positions");
+        let keys = format!("delivery = \"exactly-once\"\nposition_topic = \"{positions}\"\n");
+        let measure = self.connector(topic, &keys)?;
+        self.kafka.delete_topic(topic)?;
+        self.kafka.delete_topic(&positions)?;
+        Ok(Some(measure))
+    }
+
+    /// From the start of the process until an independent consumer has every id. `keys` are further ones of `[kafka]`.
+    fn connector(&self, topic: &str, keys: &str) -> Result<Measure> {
         let mut consumer = Program::start(
             "consumer",
             Command::new(built_program("bench"))
@@ -166,7 +187,7 @@ impl Bench {
         self.copy_slot()?;
         let scratch = Scratch::new("bench")?;
         let config = scratch.path().join("posthaste.toml");
-        fs::write(&config, self.configuration(topic, scratch.path()))
+        fs::write(&config, self.configuration(topic, scratch.path(), keys))
             .context("write the configuration")?;
         let log = scratch.path().join("log");
         let mut command = Command::new(built_program("posthaste"));
@@ -283,7 +304,7 @@ impl Bench {
     }
 
     /// The defaults, apart from what a run needs for itself.
-    fn configuration(&self, topic: &str, folder: &Path) -> String {
+    fn configuration(&self, topic: &str, folder: &Path, keys: &str) -> String {
         let topic = topic.replace(".order", ".{aggregatetype}");
         let url = self.url();
         let brokers = self.kafka.bootstrap();
@@ -292,7 +313,7 @@ impl Bench {
         format!(
             "[source]\nurl = \"{url}\"\nslot = \"{SLOT}\"\npublication = \"outbox\"\ntable = \"public.outbox\"\n\
              [router]\ntopic = \"{topic}\"\n\
-             [kafka]\nbrokers = \"{brokers}\"\n\
+             [kafka]\nbrokers = \"{brokers}\"\n{keys}\
              [http]\nlisten = \"off\"\n\
              [state]\ndirectory = \"{state}\"\n"
         )

@@ -16,6 +16,8 @@ pub(crate) struct Measure {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) connector: Measure,
+    /// The same with exactly-once.
+    pub(crate) exactly_once: Option<Measure>,
     pub(crate) reference: Measure,
     pub(crate) producer: Measure,
 }
@@ -41,8 +43,17 @@ impl Measure {
 
 impl Round {
     pub(crate) fn line(&self, rows: u64) -> String {
+        let once = self.exactly_once.map_or_else(String::new, |once| {
+            format!(
+                "   exactly once {:.1} s ({:.2} us, {:.1} MiB, {:.2} of at least once)",
+                once.wall.as_secs_f64(),
+                micros_per_event(once, rows),
+                mebibytes(once),
+                self.once_ratio().unwrap_or_default(),
+            )
+        });
         format!(
-            "   posthaste {:.1} s ({:.2} us CPU/event, {:.1} MiB)   pg_recvlogical {:.1} s ({:.2} us)   producer {:.1} s ({:.2} us)   speed {:.2}   CPU {:.2}",
+            "   posthaste {:.1} s ({:.2} us CPU/event, {:.1} MiB)   pg_recvlogical {:.1} s ({:.2} us)   producer {:.1} s ({:.2} us)   speed {:.2}   CPU {:.2}{once}",
             self.connector.wall.as_secs_f64(),
             micros_per_event(self.connector, rows),
             mebibytes(self.connector),
@@ -59,6 +70,12 @@ impl Round {
     /// machine, and then the median of those.
     fn speed_ratio(&self) -> f64 {
         self.reference.wall.as_secs_f64() / self.connector.wall.as_secs_f64()
+    }
+
+    /// Events per second with exactly-once over those without.
+    fn once_ratio(&self) -> Option<f64> {
+        let once = self.exactly_once?;
+        Some(self.connector.wall.as_secs_f64() / once.wall.as_secs_f64())
     }
 
     /// Our CPU time over that of the two programs that together do what ours does.
@@ -89,7 +106,34 @@ impl Report {
         for (batch, rounds) in &self.sizes {
             text.push_str(&self.row(*batch, rounds));
         }
+        if self.sizes.iter().any(|(_, rounds)| has_once(rounds)) {
+            text.push_str(
+                "\nThe same rounds with `kafka.delivery = \"exactly-once\"` (`cargo xtask bench --exactly-once`), read by a \
+                 read-committed consumer:\n\n\
+                 | rows in a transaction | exactly once, events/s | of at least once (aim ≥ 0.85) | CPU µs/event | peak memory, MiB |\n\
+                 |---|---|---|---|---|\n",
+            );
+            for (batch, rounds) in &self.sizes {
+                text.push_str(&self.once_row(*batch, rounds));
+            }
+        }
         text
+    }
+
+    fn once_row(&self, batch: u64, rounds: &[Round]) -> String {
+        let rows = self.rows;
+        let once: Vec<Measure> = rounds
+            .iter()
+            .filter_map(|round| round.exactly_once)
+            .collect();
+        let of = |value: &dyn Fn(&Measure) -> f64| median(once.iter().map(value).collect());
+        format!(
+            "| {batch} | {:.0} | {:.2} | {:.2} | {:.1} |\n",
+            of(&|once| per_second(*once, rows)),
+            median(rounds.iter().filter_map(Round::once_ratio).collect()),
+            of(&|once| micros_per_event(*once, rows)),
+            of(&|once| mebibytes(*once)),
+        )
     }
 
     fn row(&self, batch: u64, rounds: &[Round]) -> String {
@@ -119,6 +163,10 @@ pub(crate) fn spliced(document: &str, section: &str) -> String {
         Some((_, after)) => format!("{before}{section}\n## {after}"),
         None => format!("{before}{section}"),
     }
+}
+
+fn has_once(rounds: &[Round]) -> bool {
+    rounds.iter().any(|round| round.exactly_once.is_some())
 }
 
 fn per_second(measure: Measure, rows: u64) -> f64 {
@@ -183,6 +231,7 @@ mod tests {
     fn a_row_shows_speed_cpu_and_memory() {
         let round = Round {
             connector: measure(10, 3_000, 20 * 1024),
+            exactly_once: Some(measure(11, 3_300, 21 * 1024)),
             reference: measure(8, 1_500, 0),
             producer: measure(2, 1_000, 0),
         };

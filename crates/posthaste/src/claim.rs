@@ -1,0 +1,310 @@
+//! Exactly once, at the start of a stream: the producer is claimed, the position topic is read, the position is judged.
+//!
+//! The order is what makes it safe, and `supervisor` keeps it: this process owns the slot; then no older producer can write
+//! any more; then the position topic says what was committed; then records go out.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use pgoutput::Lsn;
+use serde::{Deserialize, Serialize};
+use sink::{
+    Confirmed, OpenTransaction, POSITION_FORMAT_VERSION, Position, PositionTopic,
+    PositionTopicError, PublishError, Resume,
+};
+use tokio::sync::oneshot;
+
+use crate::clock::Now;
+use crate::codes::{Code, Problem};
+use crate::policy::RunError;
+use crate::progress::Progress;
+use crate::publishing::Publishing;
+use crate::source::Source;
+use crate::state::Identity;
+use crate::timeline::{ACCEPT, History};
+
+/// Fences older producers and reads what was committed last. The server is kept content meanwhile.
+///
+/// # Errors
+///
+/// No broker answers in time, or one refuses; or the connection to the server was lost.
+///
+/// # Cancel safety
+///
+/// When dropped, the thread gives up at its next step.
+pub(crate) async fn claim(
+    source: &mut Source,
+    publishing: &Publishing,
+    start: Confirmed,
+    topic: &PositionTopic,
+    key: &str,
+) -> Result<Option<Vec<u8>>, RunError> {
+    let work = async {
+        publishing.claim().await?;
+        read(topic, key).await
+    };
+    let mut work = pin!(tokio::time::timeout(CLAIM_TIMEOUT, work));
+    let mut progress = Progress::new(start, Now::read(), source.timing());
+    loop {
+        // Nothing is read meanwhile, so the server's silence is our own doing.
+        progress.handle_paused(Now::read());
+        if let Some(status) = progress.poll_status(Now::read()) {
+            source.send(&status.encode()).await?;
+        }
+        let wake_at = progress.next_deadline(Now::read()).into();
+        tokio::select! {
+            biased;
+            done = &mut work => return done.unwrap_or_else(|_| Err(timed_out())),
+            () = tokio::time::sleep_until(wake_at) => {}
+        }
+    }
+}
+
+fn timed_out() -> RunError {
+    PublishError::from_code("_TIMED_OUT").map_or_else(
+        || Problem::new(Code::KafkaUnreachable, "claiming the transactional id").into(),
+        RunError::Publish,
+    )
+}
+
+/// On a thread of its own, which nobody waits for at the end of the process.
+async fn read(topic: &PositionTopic, key: &str) -> Result<Option<Vec<u8>>, RunError> {
+    let (sender, answer) = oneshot::channel();
+    let (topic, key) = (topic.clone(), key.to_owned());
+    std::thread::Builder::new()
+        .name("position".to_owned())
+        .spawn(move || {
+            let read = topic.read(&key, &|| !sender.is_closed());
+            drop(sender.send(read));
+        })
+        .map_err(|source| RunError::System {
+            what: "a thread",
+            source,
+        })?;
+    match answer.await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(PositionTopicError::Kafka(error))) => Err(error.into()),
+        Ok(Err(error)) => Err(unfit_topic(error).into()),
+        Err(_) => Err(timed_out()),
+    }
+}
+
+fn unfit_topic(error: PositionTopicError) -> Problem {
+    let problem = match &error {
+        PositionTopicError::Shape {
+            topic,
+            found,
+            needed,
+        } => Problem::new(Code::PositionTopic, format!("position topic {topic}"))
+            .found(found.clone())
+            .needed(needed.clone()),
+        _ => Problem::new(Code::PositionTopic, "position topic").found(error.to_string()),
+    };
+    problem
+        .fix("correct the topic, or name another one in kafka.position_topic")
+        .caused_by(error)
+}
+
+/// What this stream is, to be compared with what the position was taken in.
+#[derive(Debug)]
+pub(crate) struct Here<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) history: &'a History,
+    pub(crate) publication: &'a str,
+    pub(crate) options: String,
+    /// Where the stream was asked to start.
+    pub(crate) start: Lsn,
+    pub(crate) server_wal_position: Lsn,
+    /// Nothing was ever read from the slot, so that no position can be missing.
+    pub(crate) is_first: bool,
+    /// The operator wants to go on from the slot's position, whatever is written.
+    pub(crate) is_accepted: bool,
+}
+
+impl Here<'_> {
+    /// Where to go on, from the last committed position record.
+    ///
+    /// # Errors
+    ///
+    /// The record is missing though the slot was read before, belongs to something else, lies outside the history of the
+    /// server, or was taken in a stream that went through another publication or other options.
+    pub(crate) fn judge(&self, record: Option<&[u8]>) -> Result<Resume, Problem> {
+        let position = match record {
+            _ if self.is_accepted => None,
+            None if self.is_first => None,
+            None => return Err(self.missing()),
+            Some(record) => {
+                let contents = Contents::read(record).map_err(|found| self.foreign(&found))?;
+                Some(self.judge_contents(&contents)?)
+            }
+        };
+        Ok(Resume {
+            position: position.unwrap_or(Position::at(self.start)),
+            origin: self.origin(),
+            record_now: position.is_none(),
+        })
+    }
+
+    fn judge_contents(&self, contents: &Contents) -> Result<Position, Problem> {
+        if let Some(found) = contents.identity.differs_in_place(self.identity) {
+            return Err(self.foreign(&found));
+        }
+        let position = contents
+            .position()
+            .ok_or_else(|| self.foreign("an LSN that is none"))?;
+        let reach = position.reach();
+        self.history
+            .judge("committed position", reach, contents.identity.timeline)?;
+        if reach > self.server_wal_position {
+            return Err(self.ahead(reach));
+        }
+        let position = position.confirmed_up_to(self.start);
+        let Some(open) = position.open else {
+            return Ok(position);
+        };
+        let stream =
+            |publication: &str, options: &str| format!("publication {publication} with {options}");
+        let (then, now) = (
+            stream(&contents.publication, &contents.options),
+            stream(self.publication, &self.options),
+        );
+        if then != now {
+            return Err(half_done(open)
+                .found(format!(
+                    "it was read through {then}, and now it would be through {now}"
+                ))
+                .needed("the same stream until the transaction is done, since its rows are counted")
+                .fix(format!(
+                    "go back to {then}, and change it after the transaction; or {ACCEPT}"
+                )));
+        }
+        Ok(position)
+    }
+
+    fn missing(&self) -> Problem {
+        Problem::new(
+            Code::PositionMissing,
+            format!("position of slot {}", self.identity.slot),
+        )
+        .found(format!(
+            "none in the position topic, though the slot was read before and stands at {}: what was published behind that \
+             is not known",
+            self.start
+        ))
+        .needed("the position topic as this pipeline wrote it")
+        .fix(format!(
+            "if this is the first start with exactly-once, or the topic was lost: {ACCEPT}; events behind it may then repeat"
+        ))
+    }
+
+    fn foreign(&self, found: &str) -> Problem {
+        Problem::new(
+            Code::PositionForeign,
+            format!("position of slot {}", self.identity.slot),
+        )
+        .found(found)
+        .needed("a position that this pipeline wrote for this slot")
+        .fix(format!(
+            "give each pipeline a kafka.position_topic or a name of its own; or {ACCEPT}"
+        ))
+    }
+
+    fn ahead(&self, reach: Lsn) -> Problem {
+        Problem::new(Code::StateAhead, format!("committed position {reach}"))
+            .found(format!(
+                "the server's WAL ends at {}, before it: the server was restored from an older state",
+                self.server_wal_position
+            ))
+            .needed("a server that still has everything up to the position")
+            .fix(format!(
+                "events between {} and {reach} may be in Kafka and not in the database: {ACCEPT}",
+                self.server_wal_position
+            ))
+    }
+
+    /// The members of the position record that say what it belongs to.
+    fn origin(&self) -> String {
+        let origin = Origin {
+            identity: self.identity,
+            publication: self.publication,
+            options: &self.options,
+        };
+        // A struct of texts and numbers always can be written.
+        let json = serde_json::to_string(&origin).unwrap_or_default();
+        json.trim_start_matches('{')
+            .trim_end_matches('}')
+            .to_owned()
+    }
+}
+
+fn half_done(open: OpenTransaction) -> Problem {
+    Problem::new(
+        Code::PositionHalfDone,
+        format!(
+            "transaction {} that commits at {}, published up to its row {}",
+            open.xid, open.commit_lsn, open.inserts
+        ),
+    )
+}
+
+#[derive(Serialize)]
+struct Origin<'a> {
+    #[serde(flatten)]
+    identity: &'a Identity,
+    publication: &'a str,
+    options: &'a str,
+}
+
+/// A position record, as `sink` writes it.
+#[derive(Debug, Deserialize)]
+struct Contents {
+    format_version: u32,
+    #[serde(flatten)]
+    identity: Identity,
+    publication: String,
+    options: String,
+    end_lsn: String,
+    message_lsn: String,
+    open: Option<Open>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Open {
+    commit_lsn: String,
+    xid: u32,
+    inserts: u64,
+}
+
+impl Contents {
+    fn read(record: &[u8]) -> Result<Self, String> {
+        let contents: Self = serde_json::from_slice(record)
+            .map_err(|error| format!("a record that is no position of ours ({error})"))?;
+        if contents.format_version != POSITION_FORMAT_VERSION {
+            return Err(format!("format version {}", contents.format_version));
+        }
+        Ok(contents)
+    }
+
+    fn position(&self) -> Option<Position> {
+        let open = match &self.open {
+            Some(open) => Some(OpenTransaction {
+                commit_lsn: open.commit_lsn.parse().ok()?,
+                xid: open.xid,
+                inserts: open.inserts,
+            }),
+            None => None,
+        };
+        Some(Position {
+            end_lsn: self.end_lsn.parse().ok()?,
+            message_lsn: self.message_lsn.parse().ok()?,
+            open,
+        })
+    }
+}
+
+/// Longest wait for the brokers at the start of a stream. The slot is held for this long, so it is given back after it.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+#[path = "claim_tests.rs"]
+mod tests;

@@ -1,0 +1,336 @@
+//! Stage 7 of 9, exactly once: the position topic. Made if it is missing, checked, and read when a producer was claimed.
+//!
+//! Everything here blocks, so it is for a thread of its own. Each wait is short, and `is_wanted` is asked between them.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+use rdkafka::types::RDKafkaErrorCode as Code;
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::error::{Failure, PublishError};
+use crate::kafka_creation::block_on;
+use crate::kafka_options::KafkaConfig;
+
+/// The compacted topic of one partition that positions are kept in.
+#[derive(Debug, Clone)]
+pub struct PositionTopic {
+    connection: ClientConfig,
+    name: String,
+    replicas: Option<u16>,
+}
+
+/// Why the topic could not be read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PositionTopicError {
+    /// The brokers did not answer, or refused.
+    #[error("the position topic cannot be read")]
+    Kafka(#[from] PublishError),
+    /// The topic is there and cannot be used for this.
+    #[error("position topic {topic}: found {found}, needed {needed}")]
+    Shape {
+        /// The topic.
+        topic: String,
+        /// What it is.
+        found: String,
+        /// What it has to be.
+        needed: String,
+    },
+}
+
+impl PositionTopic {
+    /// Names the topic. With `replicas`, fewer are refused; without, it is made with three or as many as there are brokers.
+    #[must_use]
+    pub fn new(config: &KafkaConfig, name: &str, replicas: Option<u16>) -> Self {
+        Self {
+            connection: config.connection_config(),
+            name: name.to_owned(),
+            replicas,
+        }
+    }
+
+    /// Makes the topic if it is missing, checks it, and gives the last committed value under `key`, if there is one.
+    ///
+    /// It is read up to where it ends now, and what is not yet decided before that place is waited for: call it after the
+    /// producer was claimed, and no older producer can write behind what this gives.
+    ///
+    /// # Errors
+    ///
+    /// See [`PositionTopicError`].
+    pub fn read(
+        &self,
+        key: &str,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<u8>>, PositionTopicError> {
+        let patience = Patience {
+            deadline: Instant::now() + READ_TIMEOUT,
+            is_wanted,
+        };
+        let everything = self.consumer("read_uncommitted")?;
+        self.ensure(&everything, &patience)?;
+        let committed = self.consumer("read_committed")?;
+        let (begin, end) =
+            patience.ask(|| everything.fetch_watermarks(&self.name, 0, ANSWER_TIMEOUT))?;
+        if begin >= end {
+            return Ok(None);
+        }
+        // Somebody else's open transaction in this topic may stand before our last record.
+        while patience
+            .ask(|| committed.fetch_watermarks(&self.name, 0, ANSWER_TIMEOUT))?
+            .1
+            < end
+        {
+            patience.check()?;
+            thread::sleep(LOOK_GAP);
+        }
+        self.last_value(&committed, key, &patience)
+    }
+
+    fn last_value(
+        &self,
+        consumer: &Reader,
+        key: &str,
+        patience: &Patience<'_>,
+    ) -> Result<Option<Vec<u8>>, PositionTopicError> {
+        let mut assignment = TopicPartitionList::new();
+        assignment
+            .add_partition_offset(&self.name, 0, Offset::Beginning)
+            .map_err(|error| failed(&error))?;
+        consumer
+            .assign(&assignment)
+            .map_err(|error| failed(&error))?;
+        let mut last = None;
+        loop {
+            match consumer.poll(LOOK_GAP) {
+                Some(Ok(message)) if message.key() == Some(key.as_bytes()) => {
+                    last = message.payload().map(<[u8]>::to_vec);
+                }
+                Some(Ok(_)) | None => {}
+                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(last),
+                Some(Err(error)) => patience.forgive(&error)?,
+            }
+            patience.check()?;
+        }
+    }
+
+    fn consumer(&self, isolation: &str) -> Result<Reader, PositionTopicError> {
+        let mut options = self.connection.clone();
+        options
+            .set("isolation.level", isolation)
+            // Nothing is committed and no group is joined; the client wants a name all the same.
+            .set("group.id", "posthaste-positions")
+            .set("enable.auto.commit", "false")
+            .set("auto.offset.reset", "error")
+            .set("enable.partition.eof", "true")
+            .set("fetch.wait.max.ms", "50");
+        let reader = options.create_with_context(Quiet);
+        reader.map_err(|error| failed(&error).into())
+    }
+
+    fn ensure(&self, consumer: &Reader, patience: &Patience<'_>) -> Result<(), PositionTopicError> {
+        let mut asked_for = false;
+        loop {
+            let metadata =
+                patience.ask(|| consumer.fetch_metadata(Some(&self.name), ANSWER_TIMEOUT))?;
+            let wanted = self
+                .replicas
+                .map_or(metadata.brokers().len().min(REPLICAS_WANTED), usize::from);
+            let topic = metadata
+                .topics()
+                .iter()
+                .find(|topic| topic.name() == self.name);
+            let partitions = topic.map_or(&[][..], |topic| topic.partitions());
+            match partitions {
+                [] if asked_for => {}
+                [] => {
+                    self.create(wanted)?;
+                    asked_for = true;
+                }
+                // A moment after it was made it has no leader.
+                [partition] if partition.leader() < 0 => {}
+                [partition] => {
+                    self.judge_replicas(partition.replicas().len(), wanted)?;
+                    return self.judge_policy();
+                }
+                several => {
+                    return Err(
+                        self.shape(format!("{} partitions", several.len()), "one partition")
+                    );
+                }
+            }
+            patience.check()?;
+            thread::sleep(LOOK_GAP);
+        }
+    }
+
+    fn judge_replicas(&self, found: usize, wanted: usize) -> Result<(), PositionTopicError> {
+        if found >= wanted {
+            return Ok(());
+        }
+        if self.replicas.is_some() {
+            return Err(self.shape(format!("{found} replicas"), &format!("{wanted} replicas")));
+        }
+        tracing::warn!(
+            topic = self.name,
+            found,
+            wanted,
+            "the position topic has few replicas: with the last of them goes the position"
+        );
+        Ok(())
+    }
+
+    /// A topic that deletes by age would forget the position of a quiet pipeline.
+    fn judge_policy(&self) -> Result<(), PositionTopicError> {
+        let admin = self.admin()?;
+        let options = AdminOptions::new().request_timeout(Some(ANSWER_TIMEOUT));
+        let asked = block_on(
+            admin.describe_configs([&ResourceSpecifier::Topic(&self.name)], &options),
+            ANSWER_TIMEOUT * 2,
+        );
+        let Some(Ok(described)) = asked else {
+            tracing::debug!(?asked, "the position topic's settings cannot be read");
+            return Ok(());
+        };
+        let policy = described
+            .iter()
+            .flatten()
+            .flat_map(|resource| &resource.entries)
+            .find(|entry| entry.name == "cleanup.policy")
+            .and_then(|entry| entry.value.as_deref());
+        let policies: Option<BTreeSet<&str>> = policy.map(|policy| policy.split(',').collect());
+        match policies {
+            Some(policies) if policies.contains("delete") || !policies.contains("compact") => {
+                Err(self.shape(
+                    format!("cleanup.policy {}", policy.unwrap_or_default()),
+                    "cleanup.policy compact",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn create(&self, replicas: usize) -> Result<(), PositionTopicError> {
+        let replication = TopicReplication::Fixed(i32::try_from(replicas.max(1)).unwrap_or(1));
+        let topic = NewTopic::new(&self.name, 1, replication)
+            .set("cleanup.policy", "compact")
+            // Only closed segments are compacted, and every start reads the topic.
+            .set("segment.bytes", "4194304")
+            .set("min.cleanable.dirty.ratio", "0.1");
+        let options = AdminOptions::new()
+            .request_timeout(Some(ANSWER_TIMEOUT))
+            .operation_timeout(Some(ANSWER_TIMEOUT));
+        let admin = self.admin()?;
+        let created = block_on(admin.create_topics([&topic], &options), ANSWER_TIMEOUT * 2)
+            .unwrap_or(Err(KafkaError::AdminOp(Code::OperationTimedOut)));
+        let code = match created.as_deref() {
+            Ok([Err((_, code))]) => *code,
+            Ok(_) => {
+                tracing::info!(topic = self.name, replicas, "position topic created");
+                return Ok(());
+            }
+            Err(error) => return Err(failed(error).into()),
+        };
+        if code == Code::TopicAlreadyExists {
+            return Ok(());
+        }
+        let mut failure = Failure::new(code);
+        failure.topic = Some(self.name.as_str().into());
+        Err(PublishError::classify(failure).into())
+    }
+
+    fn admin(&self) -> Result<AdminClient<Quiet>, PositionTopicError> {
+        self.connection
+            .create_with_context(Quiet)
+            .map_err(|error| failed(&error).into())
+    }
+
+    fn shape(&self, found: String, needed: &str) -> PositionTopicError {
+        PositionTopicError::Shape {
+            topic: self.name.clone(),
+            found,
+            needed: needed.to_owned(),
+        }
+    }
+}
+
+type Reader = BaseConsumer<Quiet>;
+
+/// What goes wrong here is told by the answer that does not come; on its way it is worth a word in detail only.
+#[derive(Debug)]
+struct Quiet;
+
+impl ClientContext for Quiet {
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(target: "kafka", %error, "{reason}");
+    }
+
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(target: "kafka", facility, "{message}");
+    }
+}
+
+impl ConsumerContext for Quiet {}
+
+/// How long to go on asking.
+struct Patience<'a> {
+    deadline: Instant,
+    is_wanted: &'a dyn Fn() -> bool,
+}
+
+impl Patience<'_> {
+    fn check(&self) -> Result<(), PublishError> {
+        if Instant::now() < self.deadline && (self.is_wanted)() {
+            return Ok(());
+        }
+        Err(PublishError::classify(Failure::new(
+            Code::OperationTimedOut,
+        )))
+    }
+
+    /// An error that may pass is forgiven until the deadline.
+    fn forgive(&self, error: &KafkaError) -> Result<(), PublishError> {
+        match failed(error) {
+            PublishError::Permanent(failure) => Err(PublishError::Permanent(failure)),
+            other => self.check().map_err(|_| other),
+        }
+    }
+
+    fn ask<T>(
+        &self,
+        mut question: impl FnMut() -> Result<T, KafkaError>,
+    ) -> Result<T, PublishError> {
+        loop {
+            match question() {
+                Ok(answer) => return Ok(answer),
+                Err(error) => self.forgive(&error)?,
+            }
+            thread::sleep(LOOK_GAP);
+        }
+    }
+}
+
+fn failed(error: &KafkaError) -> PublishError {
+    let mut failure = Failure::new(error.rdkafka_error_code().unwrap_or(Code::Fail));
+    failure.detail = Some(error.to_string().into());
+    PublishError::classify(failure)
+}
+
+/// Time for the whole of it.
+const READ_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// Time for one answer of a broker.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time between two looks.
+const LOOK_GAP: Duration = Duration::from_millis(20);
+
+/// Replicas, where there are as many brokers and nothing else is configured.
+const REPLICAS_WANTED: usize = 3;
