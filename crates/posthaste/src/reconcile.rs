@@ -5,14 +5,13 @@
 //! taken for missing.
 
 use std::collections::HashSet;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pgoutput::{Lsn, PgTimestamp};
 use router::connect::Routed;
-use router::{Place, Record, RecordBuffer};
-use sink::{Accepted, Batch, Entry, KafkaProducer, PublishError, Publisher, TopicReader};
+use router::{Record, RecordBuffer};
+use sink::TopicReader;
 use tokio_postgres::Client;
 
 use crate::captured;
@@ -27,7 +26,10 @@ use crate::preconditions::CheckError;
 use crate::preconditions_server::Server;
 use crate::preconditions_table::{Table, base_types};
 use crate::reconcile_judge::{CLOCK_MARGIN_MS, Candidates, Fate, ROWS_MAX};
+use crate::reconcile_progress::progress;
 use crate::reconcile_rows::{OutboxRow, OutboxRows, Plan, Range};
+use crate::reconcile_send::Sender;
+use crate::reconcile_topics::{kept_since, see_partition};
 use crate::routing::Routing;
 use crate::run_id;
 use crate::settings;
@@ -366,116 +368,6 @@ impl Outcome {
     }
 }
 
-/// Publishes records with a mark, in the order given.
-struct Sender {
-    publisher: Publisher<KafkaProducer>,
-    batch: Batch,
-    /// The value of the mark: when this run began.
-    mark: String,
-    bar: ProgressBar,
-}
-
-impl Sender {
-    fn start(pipeline: &Pipeline) -> Result<Self, RunError> {
-        let producer = KafkaProducer::new(&settings::kafka_config(pipeline))?;
-        Ok(Self {
-            publisher: Publisher::new(producer, settings::limits(pipeline), Lsn::ZERO),
-            batch: Batch::new(),
-            mark: Now::read().wall.unix_micros().to_string(),
-            bar: progress("records published"),
-        })
-    }
-
-    fn send(&mut self, record: &Record<'_>) -> Result<(), PublishError> {
-        marked(&mut self.batch.records, record, &self.mark);
-        self.batch.entries.push(Entry::Message { lsn: Lsn::ZERO });
-        while self.publisher.accept(&mut self.batch)? == Accepted::Full {
-            self.poll()?;
-        }
-        self.batch.clear();
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), PublishError> {
-        while self.publisher.outstanding() > 0 {
-            self.poll()?;
-        }
-        self.bar.finish_and_clear();
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<(), PublishError> {
-        let now = Now::read().wall;
-        let polled = self.publisher.poll(POLL_WAIT, now, &mut |_| ())?;
-        self.bar.inc(polled.delivered);
-        Ok(())
-    }
-}
-
-/// Since when the partition holds everything: `None` if nothing was ever deleted, [`i64::MAX`] if nothing is left to tell.
-fn kept_since(
-    reader: &mut TopicReader,
-    (topic, partition): (&str, i32),
-) -> Result<Option<i64>, Problem> {
-    let (low, high) = reader.bounds(topic, partition).map_err(unreadable)?;
-    if low == 0 {
-        return Ok(None);
-    }
-    if low >= high {
-        return Ok(Some(i64::MAX));
-    }
-    reader
-        .read(topic, partition, low, high)
-        .map_err(unreadable)?;
-    let first = reader.next_record().map_err(unreadable)?;
-    Ok(first
-        .and_then(|record| record.timestamp_ms)
-        .or(Some(i64::MAX)))
-}
-
-/// Hands on the event id of each record, from the first that is not older than `from_ms` to the present end.
-fn see_partition(
-    reader: &mut TopicReader,
-    (topic, partition): (&str, i32),
-    from_ms: Option<i64>,
-    on_id: &mut dyn FnMut(&[u8]),
-) -> Result<(), Problem> {
-    let (low, high) = reader.bounds(topic, partition).map_err(unreadable)?;
-    let from = match from_ms {
-        None => low,
-        Some(from_ms) => {
-            let found = reader.offset_at(topic, partition, from_ms);
-            found.map_err(unreadable)?.unwrap_or(high)
-        }
-    };
-    reader
-        .read(topic, partition, from, high)
-        .map_err(unreadable)?;
-    while let Some(record) = reader.next_record().map_err(unreadable)? {
-        let mut headers = record.headers.iter();
-        let id = headers.find(|(name, _)| name == ID_HEADER);
-        if let Some(id) = id.and_then(|(_, value)| value.as_deref()) {
-            on_id(id);
-        }
-    }
-    Ok(())
-}
-
-/// The record once more, with the header that says where it comes from.
-fn marked(out: &mut RecordBuffer, record: &Record<'_>, mark: &str) {
-    let mut copy = out.begin();
-    copy.set_topic([record.topic]);
-    copy.set_partition(record.partition);
-    copy.set_timestamp_ms(record.timestamp_ms);
-    copy.put(Place::Key, record.key);
-    copy.put(Place::Payload, record.payload);
-    for (name, value) in record.headers() {
-        copy.put(Place::Header(name), value);
-    }
-    copy.put(Place::Header(MARK_HEADER), Some(mark.as_bytes()));
-    copy.finish();
-}
-
 /// The row's record, alone in the buffer; `None` if it makes none.
 fn routed<'r>(
     routing: &mut Routing,
@@ -541,25 +433,8 @@ fn behind(slot: &str, confirmed: Lsn, seen: Lsn, active: bool) -> Problem {
     }
 }
 
-/// Drawn on a terminal only.
-fn progress(what: &str) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let style = ProgressStyle::with_template("{spinner} {human_pos} {msg} ({per_sec}, {elapsed})");
-    let bar = ProgressBar::with_draw_target(None, target);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    bar.set_message(what.to_owned());
-    bar
-}
-
 /// The header that names an event, in our records and in Debezium's.
-const ID_HEADER: &str = "id";
-
-/// The header that marks what was published here; its value is when the run began, in microseconds since 1970.
-pub const MARK_HEADER: &str = "posthaste-reconciled";
+pub(crate) const ID_HEADER: &str = "id";
 
 /// The time column of `sql/`.
 const TIME_COLUMN: &str = "created_at";
@@ -569,9 +444,6 @@ const ID_BYTES_MAX: usize = 128;
 
 /// Time between two looks at the slot.
 const SLOT_LOOK_GAP: Duration = Duration::from_millis(250);
-
-/// How long one poll of the producer may wait.
-const POLL_WAIT: Duration = Duration::from_millis(10);
 
 const WAL_POSITION: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
 
