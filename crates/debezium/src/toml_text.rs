@@ -74,10 +74,7 @@ fn source(text: &mut String, source: &Source, messages: bool) {
         source.status_interval_ms
     );
     if source.failover {
-        line!(
-            text,
-            "# slot.failover: the slot is to be a failover slot, where one is made"
-        );
+        line!(text, "failover = true");
     }
     if source.first_start == FirstStart::Snapshot {
         line!(

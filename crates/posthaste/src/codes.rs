@@ -142,6 +142,7 @@ impl Code {
             Self::PublicationOperations
                 | Self::TableInherited
                 | Self::SlotAtRisk
+                | Self::SlotNotFailover
                 | Self::TimelineChanged
                 | Self::StateUnreadable
                 | Self::StateForeign

@@ -269,6 +269,9 @@ codes! {
     ParkedWaiting = 335, "parked events wait",
         "Events of this slot are parked, and `poison.on_poison` is not `park`: later events of their aggregates would overtake them.",
         "Set `poison.on_poison = \"park\"` until `posthaste parked list` is empty, or discard them.";
+    SlotNotFailover = 338, "replication slot does not survive a failover",
+        "A warning. `source.failover` asks for a failover slot, and the slot that is there is none.",
+        "Run the statement of the message, or make the slot anew.";
     OutboxUnreadable = 340, "outbox rows cannot be read",
         "A command that compares or copies rows of the outbox may not read them; streaming itself needs no such right.",
         "Grant SELECT on the table to the role of the connection.";

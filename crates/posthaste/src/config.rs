@@ -103,6 +103,9 @@ pub struct Source {
     pub tables: Vec<TableName>,
     /// Whether publication and slot are made where they are missing.
     pub create: bool,
+    /// Whether a slot that is made is a failover slot.
+    #[serde(default)]
+    pub failover: bool,
     /// Longest time between two status updates.
     #[serde(deserialize_with = "duration")]
     pub status_interval: Duration,

@@ -149,6 +149,9 @@ fn source(pipeline: &mut Table, native: &NativeConfig) {
     put(pipeline, &["source", "host"], list(&source.host));
     let port = node(i64::from(source.port).into());
     put(pipeline, &["source", "port"], port);
+    if source.failover {
+        put(pipeline, &["source", "failover"], node(true.into()));
+    }
     if !source.tables.is_empty() {
         put(pipeline, &["source", "tables"], list(&source.tables));
     }

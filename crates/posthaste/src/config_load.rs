@@ -72,6 +72,7 @@ pub(crate) fn typed(document: &Document) -> Result<Config, Problem> {
         retry: section(&document.pipeline, "retry")?,
     };
     check_poison(document, &pipeline)?;
+    pipeline.first_start.failover |= pipeline.source.failover;
     pipeline.router.tables.clone_from(&pipeline.source.tables);
     if document.pipeline.contains_key(OPAQUE_TABLE) {
         let connect = config_connect::section(document, &pipeline.source.tables)?;

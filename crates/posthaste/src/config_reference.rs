@@ -264,6 +264,8 @@ pub(crate) const KEYS: &[Key] = &[
         "Short form of `tables` for one table."),
     entry("source", "create", Kind::Flag, Preset::Value("false"),
         "Create publication (`publish = 'insert'`, these tables only) and slot at start, where they are missing."),
+    entry("source", "failover", Kind::Flag, Preset::Value("false"),
+        "Create the slot as a failover slot, which standbys with `sync_replication_slots` keep in step; PostgreSQL 17 or later."),
     entry("source", "status_interval", Kind::Duration { min: "100ms", max: "10m" }, Preset::Value("\"10s\""),
         "Longest time between two status updates to the server. Keep it well below the server's `wal_sender_timeout`."),
     entry("source", "frame_bytes_max", Kind::Size { min: "8KiB", max: "1GiB" }, Preset::Value("\"64MiB\""),

@@ -15,7 +15,7 @@ pub struct FirstStart {
     pub without_tables: bool,
     /// The publication is made to publish partitions under the name of their table (`publish.via.partition.root`).
     pub via_partition_root: bool,
-    /// The slot is made as a failover slot (`slot.failover`).
+    /// The slot is made as a failover slot (`source.failover`, or a connector's `slot.failover`).
     pub failover: bool,
 }
 
@@ -31,11 +31,16 @@ impl FirstStart {
             return Err(self.explain(missing()));
         }
         if self.failover && server_version < FAILOVER_SINCE {
-            let problem = Problem::new(Code::ServerVersion, "slot.failover");
+            let key = if self.after_debezium {
+                "slot.failover"
+            } else {
+                "source.failover"
+            };
+            let problem = Problem::new(Code::ServerVersion, key);
             return Err(problem
                 .found(format!("PostgreSQL {}", server_version / 10_000))
                 .needed("PostgreSQL 17 or later for a failover slot")
-                .fix("write slot.failover=false, or upgrade the server first"));
+                .fix(format!("write {key}=false, or upgrade the server first")));
         }
         Ok(())
     }
@@ -118,7 +123,9 @@ mod tests {
             ..FirstStart::default()
         };
         let problem = first.judge(160_004, missing).expect_err("refused");
-        assert!(problem.to_string().contains("PostgreSQL 16"), "{problem}");
+        for word in ["source.failover", "PostgreSQL 16"] {
+            assert!(problem.to_string().contains(word), "{word} in {problem}");
+        }
         assert!(first.judge(170_000, missing).is_ok());
     }
 }

@@ -182,6 +182,8 @@ pub async fn check(
         warnings.extend(publication.judge(&server, &tables, &wanted.columns)?);
     }
     warnings.extend(objects.slot.as_ref().and_then(Slot::warning));
+    let failover = |slot: &Slot| slot.failover_warning(wanted);
+    warnings.extend(objects.slot.as_ref().and_then(failover));
     let plan = objects.plan(&server, &identity, wanted)?;
     let (slot_confirmed, created) = match plan {
         Plan::Use(confirmed) => (confirmed, Created::default()),

@@ -29,6 +29,8 @@ pub(crate) struct Slot {
     pub(crate) wal_status: Option<String>,
     pub(crate) invalidation: Option<String>,
     pub(crate) two_phase: bool,
+    /// Whether standbys may keep it in step; `None` on servers that have no such slots.
+    pub(crate) failover: Option<bool>,
 }
 
 impl Slot {
@@ -40,9 +42,10 @@ impl Slot {
     ) -> Result<Option<Self>, CheckError> {
         let statement = format!(
             "SELECT s.slot_type, s.plugin::pg_catalog.text, s.database::pg_catalog.text, s.temporary, s.active, \
-                    s.active_pid, s.confirmed_flush_lsn::pg_catalog.text, s.wal_status, {}, s.two_phase \
+                    s.active_pid, s.confirmed_flush_lsn::pg_catalog.text, s.wal_status, {}, s.two_phase, {} \
              FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = $1::pg_catalog.text",
-            invalidation_column(version)
+            invalidation_column(version),
+            failover_column(version)
         );
         let Some(row) = sql.query_opt(statement.as_str(), &[&name]).await? else {
             return Ok(None);
@@ -61,6 +64,7 @@ impl Slot {
             wal_status: row.try_get(7)?,
             invalidation: row.try_get(8)?,
             two_phase: row.try_get(9)?,
+            failover: row.try_get(10)?,
         }))
     }
 
@@ -176,6 +180,21 @@ impl Slot {
                 .fix("raise max_slot_wal_keep_size until the backlog is read")
         })
     }
+
+    /// A slot that would not be there after a failover, although that was asked for.
+    pub(crate) fn failover_warning(&self, wanted: &Wanted) -> Option<Problem> {
+        let lacks = wanted.first_start.failover && self.failover != Some(true);
+        lacks.then(|| {
+            Problem::new(Code::SlotNotFailover, describe(&self.name))
+                .found("a slot that standbys do not keep in step")
+                .needed("a failover slot, as source.failover = true asks for")
+                .fix(format!(
+                    "on PostgreSQL 17 or later, with Posthaste stopped: psql 'dbname=… replication=database' -c \
+                     'ALTER_REPLICATION_SLOT {} (FAILOVER true)'",
+                    self.name
+                ))
+        })
+    }
 }
 
 /// Refuses a name the server would refuse, before anything is made for it.
@@ -238,6 +257,13 @@ fn invalidation_column(version: u32) -> &'static str {
         ..=15 => "NULL::pg_catalog.text",
         16 => "CASE WHEN s.conflicting THEN 'conflict with recovery' END",
         _ => "s.invalidation_reason",
+    }
+}
+
+fn failover_column(version: u32) -> &'static str {
+    match version / 10_000 {
+        ..=16 => "NULL::pg_catalog.bool",
+        _ => "s.failover",
     }
 }
 

@@ -121,6 +121,49 @@ impl Postgres {
         Ok(())
     }
 
+    /// Makes a physical standby out of a copy of this server, which is stopped for that and started again, and starts it. It
+    /// streams from here through the physical slot `standby`; with `sync_replication_slots` among its settings (17 and
+    /// later) it keeps this server's failover slots in step.
+    ///
+    /// # Errors
+    /// A server does not stop or start, or the copy fails.
+    pub fn standby(&self, settings: &[(&str, &str)]) -> Result<Self> {
+        let slot = "SELECT pg_create_physical_replication_slot('standby', true)";
+        self.psql("postgres", slot)?;
+        let standby = Self {
+            server: Mutex::new(None),
+            port: free_port()?,
+            bin_dir: self.bin_dir.clone(),
+            scratch: Scratch::new("postgres")?,
+        };
+        standby.prepare_folders()?;
+        self.stop(StopMode::Fast)?;
+        // With the server down a plain copy is a backup, whatever programs this version comes without.
+        let mut copy = Command::new("cp");
+        copy.arg("-a").arg(self.data_dir().join("."));
+        let copied = output(copy.arg(standby.data_dir()));
+        self.start_again()?;
+        copied.context("copy the data for a standby")?;
+        // Slots belong to the server that made them.
+        for slot in fs::read_dir(standby.data_dir().join("pg_replslot"))? {
+            fs::remove_dir_all(slot?.path()).context("remove a copied slot")?;
+        }
+        let source = format!(
+            "host=127.0.0.1 port={} user=postgres dbname=postgres",
+            self.port
+        );
+        let ours = [
+            ("primary_conninfo", source.as_str()),
+            ("primary_slot_name", "standby"),
+        ];
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let all: Vec<_> = ours.iter().chain(settings).map(owned).collect();
+        standby.write_settings(&all)?;
+        fs::write(standby.data_dir().join("standby.signal"), "").context("mark the standby")?;
+        standby.start_again()?;
+        Ok(standby)
+    }
+
     /// Stops the server; its data stays.
     ///
     /// # Errors

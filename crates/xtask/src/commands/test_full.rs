@@ -31,6 +31,11 @@ pub(crate) const FULL: &[Part] = &[
         work: Work::Matrix,
     },
     Part {
+        name: "failover",
+        about: "promotions of a real standby, on PostgreSQL 17 and 18",
+        work: Work::BuiltTests(&["cargo test --locked --workspace --test failover"]),
+    },
+    Part {
         name: "chaos",
         about: "twenty rounds of random faults",
         work: Work::Program("cargo xtask chaos --rounds 20"),
