@@ -1,7 +1,7 @@
 //! Explain: turns each library's error into one message with a code. Says what is wrong; never decides what to do.
 
 use pgoutput::{Lsn, RowId};
-use replication::{ConnectError, ServerError};
+use replication::{AuthFailure, ConnectError, ServerError, TlsFailure};
 use router::{ConnectConfigError, RouteError, RouterConfigError};
 use sink::{KafkaConfigError, PublishError};
 
@@ -26,13 +26,21 @@ pub(crate) fn connect(error: ConnectError) -> Problem {
             }
         }
         ConnectError::Server(server) => server_error(server),
-        ConnectError::Tls { target, reason, .. } => Problem::new(tls_code(reason), target.clone())
+        ConnectError::Tls {
+            kind,
+            target,
+            reason,
+            ..
+        } => Problem::new(tls_code(*kind), target.clone())
             .found(reason.clone())
             .needed("TLS as sslmode asks for")
             .fix("check sslmode, sslrootcert and the server's certificate"),
-        ConnectError::Auth { target, reason, .. } => {
-            Problem::new(auth_code(reason), target.clone()).found(reason.clone())
-        }
+        ConnectError::Auth {
+            kind,
+            target,
+            reason,
+            ..
+        } => Problem::new(auth_code(*kind), target.clone()).found(reason.clone()),
         ConnectError::Config {
             keyword, reason, ..
         } => Problem::new(config_code(keyword), keyword.clone()).found(reason.clone()),
@@ -45,11 +53,12 @@ pub(crate) fn connect(error: ConnectError) -> Problem {
 }
 
 /// A password that must not go over an open line is no method that is missing.
-fn auth_code(reason: &str) -> Code {
-    if reason.contains("clear text") {
-        Code::ServerCleartextPassword
-    } else {
-        Code::ServerAuthenticationMethod
+fn auth_code(kind: AuthFailure) -> Code {
+    match kind {
+        AuthFailure::ClearText => Code::ServerCleartextPassword,
+        AuthFailure::NoPassword => Code::ServerAuthentication,
+        AuthFailure::ServerProof => Code::ServerProtocol,
+        _ => Code::ServerAuthenticationMethod,
     }
 }
 
@@ -62,11 +71,10 @@ fn config_code(keyword: &str) -> Code {
 }
 
 /// A server without TLS is another thing to repair than a certificate that does not fit.
-fn tls_code(reason: &str) -> Code {
-    if reason.contains("does not support TLS") {
-        Code::ServerTlsUnavailable
-    } else {
-        Code::ServerTls
+fn tls_code(kind: TlsFailure) -> Code {
+    match kind {
+        TlsFailure::Unavailable => Code::ServerTlsUnavailable,
+        _ => Code::ServerTls,
     }
 }
 
@@ -390,4 +398,43 @@ pub(crate) fn router_config(error: RouterConfigError) -> Problem {
     Problem::new(Code::ConfigRouter, "[router]")
         .found(error.to_string())
         .caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_refusal_has_its_code_whatever_its_words() {
+        for (kind, code) in [
+            (AuthFailure::NoPassword, Code::ServerAuthentication),
+            (AuthFailure::ClearText, Code::ServerCleartextPassword),
+            (AuthFailure::Method, Code::ServerAuthenticationMethod),
+            (
+                AuthFailure::ChannelBinding,
+                Code::ServerAuthenticationMethod,
+            ),
+            (AuthFailure::ServerProof, Code::ServerProtocol),
+        ] {
+            let problem = connect(ConnectError::Auth {
+                kind,
+                target: "db:5432/app".to_owned(),
+                reason: "words".to_owned(),
+                source: None,
+            });
+            assert_eq!(problem.code, code, "{kind:?}");
+        }
+        for (kind, code) in [
+            (TlsFailure::Unavailable, Code::ServerTlsUnavailable),
+            (TlsFailure::Handshake, Code::ServerTls),
+        ] {
+            let problem = connect(ConnectError::Tls {
+                kind,
+                target: "db:5432/app".to_owned(),
+                reason: "words".to_owned(),
+                source: None,
+            });
+            assert_eq!(problem.code, code, "{kind:?}");
+        }
+    }
 }

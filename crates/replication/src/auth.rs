@@ -1,7 +1,7 @@
 //! Signing in: SCRAM-SHA-256 with and without channel binding, md5, and clear text inside TLS only.
 
 use crate::dsn::Policy;
-use crate::error::ConnectError;
+use crate::error::{AuthFailure, ConnectError};
 use crate::message::{Body, server_error, tag_name};
 use crate::secret::Secret;
 use crate::wire::{Message, STRANGER_BYTES_MAX, Wire};
@@ -53,6 +53,7 @@ pub(crate) async fn sign_in<S: AsyncRead + AsyncWrite + Unpin>(
             credentials.bound_or_free(&wire.target)?;
             if !credentials.encrypted {
                 return Err(ConnectError::auth(
+                    AuthFailure::ClearText,
                     &wire.target,
                     "the server asks for the password in clear text on a connection without TLS; use sslmode=require or stricter, or scram-sha-256 in pg_hba.conf",
                 ));
@@ -63,6 +64,7 @@ pub(crate) async fn sign_in<S: AsyncRead + AsyncWrite + Unpin>(
             expect_ok(wire).await
         }
         Request::Unsupported(name) => Err(ConnectError::auth(
+            AuthFailure::Method,
             &wire.target,
             format!("the server asks for {name}, which is not supported"),
         )),
@@ -107,7 +109,7 @@ impl Request {
 impl Credentials<'_> {
     fn password(&self, target: &str) -> Result<&Secret, ConnectError> {
         self.password.as_ref().ok_or_else(|| {
-            ConnectError::auth(target, "the server asks for a password and none is given (password, PGPASSWORD or a line in the password file)")
+            ConnectError::auth(AuthFailure::NoPassword, target, "the server asks for a password and none is given (password, PGPASSWORD or a line in the password file)")
         })
     }
 
@@ -116,6 +118,7 @@ impl Credentials<'_> {
     fn bound_or_free(&self, target: &str) -> Result<(), ConnectError> {
         if self.channel_binding == Policy::Require {
             return Err(ConnectError::auth(
+                AuthFailure::ChannelBinding,
                 target,
                 "channel_binding=require, but the server did not ask for SCRAM with channel binding",
             ));
@@ -148,13 +151,17 @@ impl Credentials<'_> {
                     "channel_binding=require, but the server does not offer SCRAM-SHA-256-PLUS"
                 }
             };
-            return Err(ConnectError::auth(target, reason));
+            return Err(ConnectError::auth(
+                AuthFailure::ChannelBinding,
+                target,
+                reason,
+            ));
         }
         if !offers(SCRAM_SHA_256) {
             let offered = offered.iter().map(|name| name.escape_debug().to_string());
             let offered = offered.collect::<Vec<_>>().join(", ");
             let reason = format!("the server offers only {offered}, which is not supported");
-            return Err(ConnectError::auth(target, reason));
+            return Err(ConnectError::auth(AuthFailure::Method, target, reason));
         }
         // "We could bind, you did not offer it": the server then notices a stripped offer.
         let binding = match usable {
@@ -194,6 +201,7 @@ async fn scram<S: AsyncRead + AsyncWrite + Unpin>(
 
 fn scram_failed(target: &str, error: io::Error) -> ConnectError {
     ConnectError::Auth {
+        kind: AuthFailure::ServerProof,
         target: target.to_owned(),
         reason: "the server's part of the SCRAM exchange is not valid".into(),
         source: Some(error.into()),

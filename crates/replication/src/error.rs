@@ -31,6 +31,8 @@ pub enum ConnectError {
     /// TLS was asked for and could not be had as asked.
     #[error("TLS with {target} failed: {reason}")]
     Tls {
+        /// What kind of failure, for those who tell them apart.
+        kind: TlsFailure,
         /// Where to, as `host:port/dbname`.
         target: String,
         /// Which check failed.
@@ -42,6 +44,8 @@ pub enum ConnectError {
     /// We refuse the way the server wants to sign us in, or the server failed to prove itself.
     #[error("cannot sign in at {target}: {reason}")]
     Auth {
+        /// What kind of failure, for those who tell them apart.
+        kind: AuthFailure,
         /// Where to, as `host:port/dbname`.
         target: String,
         /// What is missing or was refused.
@@ -67,6 +71,32 @@ pub enum ConnectError {
         /// What was being read and what was wrong with it.
         context: String,
     },
+}
+
+/// What about TLS is not as asked: each kind is put right elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsFailure {
+    /// The server has no TLS at all.
+    Unavailable,
+    /// The handshake, or a check of a certificate.
+    Handshake,
+}
+
+/// Why there is no signing in: each kind is put right elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuthFailure {
+    /// The server asks for a password, and there is none.
+    NoPassword,
+    /// The server wants the password in clear text over an open line.
+    ClearText,
+    /// The server asks for a method that is not spoken here.
+    Method,
+    /// Channel binding is required and cannot be had.
+    ChannelBinding,
+    /// The server did not prove that it knows the password.
+    ServerProof,
 }
 
 /// An ErrorResponse, field by field.
@@ -123,8 +153,9 @@ impl ConnectError {
         }
     }
 
-    pub(crate) fn auth(target: &str, reason: impl Into<String>) -> Self {
+    pub(crate) fn auth(kind: AuthFailure, target: &str, reason: impl Into<String>) -> Self {
         Self::Auth {
+            kind,
             target: target.to_owned(),
             reason: reason.into(),
             source: None,
@@ -146,6 +177,7 @@ impl ConnectError {
             .and_then(|inner| inner.downcast_ref::<rustls::Error>())
         {
             return Self::Tls {
+                kind: TlsFailure::Handshake,
                 target: target.to_owned(),
                 reason: crate::tls::describe(tls),
                 source: Some(error.into()),

@@ -52,7 +52,7 @@ mod wire;
 pub use client::{ReplicationClient, SystemIdentity, TimelineSwitch};
 pub use copyboth::{CopyBoth, FRAME_BYTES_MAX_DEFAULT, Frame};
 pub use dsn::ConnectOptions;
-pub use error::{ConnectError, ServerError};
+pub use error::{AuthFailure, ConnectError, ServerError, TlsFailure};
 pub use quote::{quote_ident, quote_literal};
 pub use secret::Secret;
 

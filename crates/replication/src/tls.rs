@@ -2,7 +2,7 @@
 
 use crate::certificate::Certificate;
 use crate::dsn::{Endpoint, Host, RootCert, SslMode, SslOptions};
-use crate::error::ConnectError;
+use crate::error::{ConnectError, TlsFailure};
 use crate::tls_verify::{Roots, Verifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -87,10 +87,7 @@ impl Material {
                 b'S' => {}
                 b'N' if self.mode == SslMode::Prefer => return Ok(Negotiated::Plain(stream)),
                 b'N' => {
-                    return Err(failed(
-                        target,
-                        "the server does not support TLS, but sslmode demands it",
-                    ));
+                    return Err(unavailable(target));
                 }
                 // An error before encryption could be anybody's; its text is not to be trusted.
                 b'E' => {
@@ -135,6 +132,7 @@ impl Material {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| ConnectError::Tls {
+                kind: TlsFailure::Handshake,
                 target: target.to_owned(),
                 reason: "no protocol version is usable".into(),
                 source: Some(error.into()),
@@ -152,10 +150,11 @@ impl Material {
     }
 }
 
-fn failed(target: &str, reason: &str) -> ConnectError {
+fn unavailable(target: &str) -> ConnectError {
     ConnectError::Tls {
+        kind: TlsFailure::Unavailable,
         target: target.to_owned(),
-        reason: reason.to_owned(),
+        reason: "the server does not support TLS, but sslmode demands it".to_owned(),
         source: None,
     }
 }
