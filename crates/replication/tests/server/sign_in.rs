@@ -267,7 +267,7 @@ async fn a_silent_peer_is_given_up_after_the_timeout() {
             "{error}"
         );
         assert!(error.is_transient());
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(20));
     }
 }
 
