@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
-use sink::BrokerProbe;
+use sink::{BrokerProbe, PublishError};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
 use crate::codes::{Code, Problem};
+use crate::explain;
 use crate::metrics::PipelineMetrics;
 use crate::policy::Target;
 
@@ -67,21 +68,39 @@ struct Outage {
     tries: u32,
     /// The position has to pass this; zero while no record was refused.
     beyond: Lsn,
+    /// What was said to be wrong.
+    told: Code,
 }
 
 impl KafkaSeen {
-    /// Takes in whether a broker answers, and what is acknowledged. Before the first contact nothing is lost.
-    pub fn hear(&mut self, up: bool, confirmed: Lsn, metrics: &PipelineMetrics) -> Option<Said> {
+    /// Takes in whether a broker answers, or why none does, and what is acknowledged. Before the first contact nothing is
+    /// lost, until it is sure that nobody answers.
+    pub fn hear(
+        &mut self,
+        up: bool,
+        error: Option<&PublishError>,
+        confirmed: Lsn,
+        metrics: &PipelineMetrics,
+    ) -> Option<Said> {
         let was_up = self.up;
         if up || was_up.is_some() {
             self.up = Some(up);
         }
-        match &self.outage {
-            None if was_up == Some(true) && !up => {
-                metrics.retry(Target::Kafka, Code::KafkaUnreachable);
-                let problem =
-                    Problem::new(Code::KafkaUnreachable, "Kafka").found("no broker answers");
+        match &mut self.outage {
+            None if !up && (was_up == Some(true) || error.is_some()) => {
+                let problem = reason(error);
+                metrics.retry(Target::Kafka, problem.code);
                 Some(self.begin(&problem, 0, Lsn::ZERO))
+            }
+            // A broker that is there again and refuses us needs a person; one that is away did not.
+            Some(outage) if !up && outage.told == Code::KafkaUnreachable => {
+                let problem = reason(error);
+                if problem.code != outage.told {
+                    outage.told = problem.code;
+                    metrics.retry(Target::Kafka, problem.code);
+                    warn!(side = Target::Kafka.name(), "still lost: {problem}");
+                }
+                None
             }
             Some(outage) if up && confirmed > outage.beyond => Some(self.end(metrics)),
             _ => None,
@@ -116,6 +135,7 @@ impl KafkaSeen {
             began: Instant::now(),
             tries,
             beyond,
+            told: problem.code,
         });
         Said::Lost
     }
@@ -132,6 +152,14 @@ impl KafkaSeen {
         metrics.reconnected(Target::Kafka);
         Said::Resumed
     }
+}
+
+/// What is wrong while nobody answers.
+fn reason(error: Option<&PublishError>) -> Problem {
+    let refusal = error.cloned().map(explain::publish);
+    refusal
+        .filter(|problem| problem.code != Code::KafkaUnreachable)
+        .unwrap_or_else(|| Problem::new(Code::KafkaUnreachable, "Kafka").found("no broker answers"))
 }
 
 /// Longest wait for an answer.
@@ -156,30 +184,30 @@ mod tests {
         let metrics = PipelineMetrics::new("test");
         let mut seen = KafkaSeen::default();
         let at = Lsn::new(10);
-        assert_eq!(seen.hear(false, at, &metrics), None, "not met yet");
-        assert_eq!(seen.hear(true, at, &metrics), None);
-        assert_eq!(seen.hear(false, at, &metrics), Some(Said::Lost));
-        assert_eq!(seen.hear(false, at, &metrics), None);
-        assert_eq!(seen.hear(true, at, &metrics), Some(Said::Resumed));
-        assert_eq!(seen.hear(true, at, &metrics), None);
+        assert_eq!(seen.hear(false, None, at, &metrics), None, "not met yet");
+        assert_eq!(seen.hear(true, None, at, &metrics), None);
+        assert_eq!(seen.hear(false, None, at, &metrics), Some(Said::Lost));
+        assert_eq!(seen.hear(false, None, at, &metrics), None);
+        assert_eq!(seen.hear(true, None, at, &metrics), Some(Said::Resumed));
+        assert_eq!(seen.hear(true, None, at, &metrics), None);
     }
 
     #[test]
     fn attempts_that_fail_again_and_again_are_one_outage() {
         let metrics = PipelineMetrics::new("test");
         let mut seen = KafkaSeen::default();
-        seen.hear(true, Lsn::new(10), &metrics);
+        seen.hear(true, None, Lsn::new(10), &metrics);
         assert_eq!(seen.refused(&problem(), Lsn::new(100)), Some(Said::Lost));
         for _ in 0..3 {
             // The producer is made anew, so that it knows no broker for a moment.
-            assert_eq!(seen.hear(false, Lsn::new(10), &metrics), None);
-            assert_eq!(seen.hear(true, Lsn::new(100), &metrics), None);
+            assert_eq!(seen.hear(false, None, Lsn::new(10), &metrics), None);
+            assert_eq!(seen.hear(true, None, Lsn::new(100), &metrics), None);
             assert_eq!(seen.refused(&problem(), Lsn::new(120)), None);
         }
         assert!(seen.is_lost());
-        assert_eq!(seen.hear(true, Lsn::new(120), &metrics), None);
+        assert_eq!(seen.hear(true, None, Lsn::new(120), &metrics), None);
         assert_eq!(
-            seen.hear(true, Lsn::new(121), &metrics),
+            seen.hear(true, None, Lsn::new(121), &metrics),
             Some(Said::Resumed)
         );
         assert!(!seen.is_lost());
@@ -189,13 +217,32 @@ mod tests {
     fn records_refused_while_no_broker_answers_make_no_second_line() {
         let metrics = PipelineMetrics::new("test");
         let mut seen = KafkaSeen::default();
-        seen.hear(true, Lsn::new(10), &metrics);
-        assert_eq!(seen.hear(false, Lsn::new(10), &metrics), Some(Said::Lost));
-        assert_eq!(seen.refused(&problem(), Lsn::new(100)), None);
-        assert_eq!(seen.hear(true, Lsn::new(10), &metrics), None);
+        seen.hear(true, None, Lsn::new(10), &metrics);
         assert_eq!(
-            seen.hear(true, Lsn::new(108), &metrics),
+            seen.hear(false, None, Lsn::new(10), &metrics),
+            Some(Said::Lost)
+        );
+        assert_eq!(seen.refused(&problem(), Lsn::new(100)), None);
+        assert_eq!(seen.hear(true, None, Lsn::new(10), &metrics), None);
+        assert_eq!(
+            seen.hear(true, None, Lsn::new(108), &metrics),
             Some(Said::Resumed)
         );
+    }
+
+    #[test]
+    fn a_refusal_is_told_by_its_own_code_once() {
+        let metrics = PipelineMetrics::new("test");
+        let mut seen = KafkaSeen::default();
+        let mut hear = |code: &str| {
+            let error = PublishError::from_code(code).expect("listed");
+            let said = seen.hear(false, Some(&error), Lsn::new(10), &metrics);
+            (said, seen.outage.as_ref().map(|outage| outage.told))
+        };
+        let unreachable = Some(Code::KafkaUnreachable);
+        let refused = Some(Code::KafkaAuthentication);
+        assert_eq!(hear("_ALL_BROKERS_DOWN"), (Some(Said::Lost), unreachable));
+        assert_eq!(hear("_AUTHENTICATION"), (None, refused));
+        assert_eq!(hear("_TRANSPORT"), (None, refused), "not made vague again");
     }
 }

@@ -162,6 +162,9 @@ codes! {
     ServerStalled = 215, "PostgreSQL silent",
         "The connection is open but nothing arrives within the stall limit. Posthaste drops it and connects again.",
         "Check the network between the two.";
+    ServerTokenCommand = 216, "no password from the command",
+        "`source.token_command` cannot be run, fails, takes longer than 20 s, or prints nothing or too much. Retried with backoff, unless `--fail-fast` was given.",
+        "Run the command by hand as the user of the process; its output and its standard error are never shown.";
 
     WalLevel = 301, "wal_level is not logical",
         "Logical decoding needs `wal_level = logical`.",

@@ -77,6 +77,9 @@ pub struct Source {
     pub password: Option<Secret>,
     /// File with the password alone.
     pub password_file: Option<PathBuf>,
+    /// Command whose output is the password, run at every connect; program and arguments.
+    #[serde(default)]
+    pub token_command: Vec<String>,
     /// File in libpq's format.
     pub passfile: Option<PathBuf>,
     /// Database.

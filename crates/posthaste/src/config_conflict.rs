@@ -18,6 +18,8 @@ pub(crate) fn settle(pipeline: &mut Table) -> Result<(), Problem> {
             source.insert("tables".to_owned(), node);
         }
         settle_pair(source, "password", "password_file")?;
+        settle_pair(source, "password", "token_command")?;
+        settle_pair(source, "password_file", "token_command")?;
         settle_url(source)?;
         check_ports(source)?;
     }
@@ -79,7 +81,7 @@ fn settle_url(source: &mut Table) -> Result<(), Problem> {
     let mut said = connection_keywords(url.as_text().unwrap_or_default());
     said.extend(["host".to_owned(), "port".to_owned()]);
     if said.iter().any(|keyword| keyword == "password") {
-        said.push("password_file".to_owned());
+        said.extend(["password_file".to_owned(), "token_command".to_owned()]);
     }
     for keyword in said {
         let Some(key) = source.get(&keyword) else {

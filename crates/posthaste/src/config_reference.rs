@@ -238,6 +238,8 @@ pub(crate) const KEYS: &[Key] = &[
         "Password. Better kept in `password_file` or the environment than in the configuration file."),
     entry("source", "password_file", Kind::Path, Preset::Absent("none"),
         "File with the password alone, read at every connect; one line break at its end is left out."),
+    entry("source", "token_command", Kind::TextList, Preset::Absent("none"),
+        "Program and arguments of a command that prints the password, such as `[\"aws\", \"rds\", \"generate-db-auth-token\", …]`; run at every connect, without a shell, for 20 s and 64 KiB at most."),
     entry("source", "passfile", Kind::Path, Preset::Absent("`PGPASSFILE`, else `~/.pgpass`"),
         "Password file in libpq's format `host:port:database:user:password`."),
     entry("source", "dbname", Kind::Text, Preset::Absent("`PGDATABASE`, else the user's name"),

@@ -94,6 +94,13 @@ fn server_error(server: &ServerError) -> Problem {
             .found(found)
             .needed("the database that holds the outbox")
             .fix("check source.dbname or the path of source.url"),
+        // The words of PgBouncer, which takes none of the settings that we pin.
+        "08P01" if server.message.contains("startup parameter") => {
+            Problem::new(Code::ServerPooler, "server")
+                .found(found)
+                .needed("a direct connection to PostgreSQL")
+                .fix("give the address of the PostgreSQL server itself in source")
+        }
         "53300" => exhausted(server, "server", found),
         "57P01" | "57P02" | "57P03" => {
             Problem::new(Code::ServerStarting, "server").found(found)

@@ -7,10 +7,10 @@
 //! | `/activez` | 200 when every pipeline reads its slot, else 503; the body is that of `/readyz` |
 //! | `/metrics` | Prometheus text, or OpenMetrics for those who ask for it |
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::State;
@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 
 use crate::codes::{Code, Problem};
 use crate::health::{Health, Readiness, Role};
+use crate::http_listen;
 use crate::metrics::{Metrics, PipelineMetrics};
 
 /// A bound listener; it answers as soon as [`HttpServer::serve`] runs.
@@ -76,27 +77,9 @@ impl HttpServer {
     /// Serves until `stop` resolves; answers under way then have a moment to finish.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the listener at once.
+    /// Dropping the future closes the listener and its connections at once.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
-        let server = axum::serve(self.listener, self.router).with_graceful_shutdown(async move {
-            // Nothing is ever sent: the end of the sender is the signal.
-            drop(stopped.await);
-        });
-        let mut server = std::pin::pin!(server.into_future());
-        tokio::select! {
-            served = &mut server => {
-                if let Err(error) = served {
-                    tracing::warn!(%error, "the HTTP listener ended");
-                }
-                return;
-            }
-            () = stop => drop(stopping),
-        }
-        // A peer that does not read its answer must not hold up the end of the process.
-        if tokio::time::timeout(GRACE, server).await.is_err() {
-            tracing::debug!("an HTTP connection was cut");
-        }
+        http_listen::serve(self.listener, self.router, stop).await;
     }
 }
 
@@ -229,6 +212,3 @@ fn answer(status: StatusCode, content_type: &'static str, body: String) -> Respo
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// How long answers under way may take after the stop.
-const GRACE: Duration = Duration::from_millis(500);

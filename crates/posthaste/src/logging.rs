@@ -30,7 +30,9 @@ pub fn init(log: &Log) -> Result<(), Problem> {
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // A line that cannot be written (a full disk) is lost; telling of it on standard error would fail there too, and panic.
+        .log_internal_errors(false);
     let started = if text {
         builder
             .with_ansi(is_terminal)

@@ -15,11 +15,12 @@ use crate::handover::{Handover, HandoverFile, Standing};
 use crate::intake::TakenOver;
 use crate::preconditions::Checked;
 use crate::state::{Identity, Loaded, StateFile, Stored, start_position};
+use crate::state_writer::StateWriter;
 
 /// What this pipeline knows about its slot beyond what the server says.
 #[derive(Debug)]
 pub struct Memory {
-    file: Option<StateFile>,
+    writer: Option<StateWriter>,
     stored: Option<Stored>,
     /// What a takeover from Debezium decided, until it is used up.
     handover: Option<(HandoverFile, Handover)>,
@@ -28,7 +29,8 @@ pub struct Memory {
     /// The operator wants to start from the slot's own position, once.
     slot_decides: bool,
     confirmed: Lsn,
-    saved: Lsn,
+    /// The position last given to the writer.
+    put: Lsn,
     saved_at: Option<Instant>,
 }
 
@@ -49,13 +51,13 @@ impl Memory {
     /// The directory cannot be used. A file that cannot is only a warning.
     pub fn open(config: &Config, pipeline: &str) -> Result<Self, Problem> {
         let mut memory = Self {
-            file: None,
+            writer: None,
             stored: None,
             handover: None,
             seen: None,
             slot_decides: false,
             confirmed: Lsn::ZERO,
-            saved: Lsn::ZERO,
+            put: Lsn::ZERO,
             saved_at: None,
         };
         let Some(directory) = &config.state.directory else {
@@ -68,7 +70,12 @@ impl Memory {
             Loaded::Stored(stored) => memory.stored = Some(stored),
             Loaded::Unusable(problem) => warn!(code = %problem.code, "{problem}"),
         }
-        memory.file = Some(file);
+        let writer = StateWriter::start(move |stored| file.save(stored)).map_err(|error| {
+            Problem::new(Code::Unexpected, "a thread for the state file")
+                .found(error.to_string())
+                .caused_by(error)
+        })?;
+        memory.writer = Some(writer);
         Ok(memory)
     }
 
@@ -88,6 +95,21 @@ impl Memory {
     /// Makes the next start one from the slot's own position, whatever is remembered.
     pub fn accept_slot_position(&mut self) {
         self.slot_decides = true;
+    }
+
+    /// Without a file.
+    #[cfg(test)]
+    pub(crate) fn forgetful() -> Self {
+        Self {
+            writer: None,
+            stored: None,
+            handover: None,
+            slot_decides: false,
+            seen: None,
+            confirmed: Lsn::ZERO,
+            put: Lsn::ZERO,
+            saved_at: None,
+        }
     }
 
     /// The position stored for a slot, for the check that a lost slot is not silently made anew.
@@ -160,36 +182,46 @@ impl Memory {
         self.confirmed
     }
 
-    /// Saves now and then. Writing takes milliseconds at worst and happens at most once in five seconds.
+    /// Saves now and then, at most once in five seconds, on another thread.
     pub fn save_if_due(&mut self, now: Now) {
         let due = self
             .saved_at
             .is_none_or(|at| now.instant >= at + SAVE_INTERVAL);
-        if due && self.confirmed > self.saved {
+        if due && self.put() {
             self.saved_at = Some(now.instant);
-            self.save();
         }
     }
 
-    /// Saves what is not saved yet. A failure is told and changes nothing else: a restart may then repeat events.
+    /// Saves what is not saved yet, and waits for it, though not for ever. A failure is told and changes nothing else: a
+    /// restart may then repeat events.
     pub fn save(&mut self) {
-        let (Some(file), Some(stored)) = (&self.file, &mut self.stored) else {
-            return;
+        self.put();
+        if let Some(writer) = &self.writer
+            && !writer.wait(LAST_SAVE_TIMEOUT)
+        {
+            let problem = Problem::new(Code::StateUnwritable, "state file")
+                .found(format!(
+                    "not written within {} s",
+                    LAST_SAVE_TIMEOUT.as_secs()
+                ))
+                .needed("a disk that answers; a restart of the server may repeat events");
+            warn!("{problem}");
+        }
+    }
+
+    /// True if there was something to save.
+    fn put(&mut self) -> bool {
+        let (Some(writer), Some(stored)) = (&self.writer, &mut self.stored) else {
+            return false;
         };
-        if stored.confirmed_lsn == self.saved {
-            return;
+        // What failed to be written is tried again.
+        if stored.confirmed_lsn == self.put.min(writer.saved()) {
+            return false;
         }
         stored.saved_at_unix_micros = Now::read().wall.unix_micros();
-        match file.save(stored) {
-            Ok(()) => self.saved = stored.confirmed_lsn,
-            Err(error) => {
-                let problem = Problem::new(Code::StateUnwritable, "state file")
-                    .found(error.to_string())
-                    .needed("room and rights to write it")
-                    .caused_by(error);
-                warn!(code = %problem.code, "{problem}");
-            }
-        }
+        self.put = stored.confirmed_lsn;
+        writer.put(stored.clone());
+        true
     }
 
     fn judge_handover(&mut self, found: &Identity, publication: &str) -> Result<(), Problem> {
@@ -301,6 +333,9 @@ impl Memory {
 
 /// Time between two writes of the state file while streaming.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long the end of the process waits for the disk.
+const LAST_SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -544,11 +579,11 @@ mod tests {
         memory.save_if_due(now);
         memory.confirm(confirmed(300));
         memory.save_if_due(now);
-        assert_eq!(memory.saved, Lsn::new(200));
+        assert_eq!(memory.put, Lsn::new(200));
         memory.save_if_due(Now {
             instant: now.instant + SAVE_INTERVAL,
             ..now
         });
-        assert_eq!(memory.saved, Lsn::new(300));
+        assert_eq!(memory.put, Lsn::new(300));
     }
 }

@@ -45,6 +45,10 @@ pub const ERRORS: &str = "posthaste_errors_total";
 pub const RETRIES: &str = "posthaste_retries_total";
 /// Time in which nothing was read because too much was in flight.
 pub const BACKPRESSURE_PAUSED: &str = "posthaste_backpressure_paused_seconds_total";
+/// Batches that went from the reader to the publishing thread.
+pub const HAND_OVERS: &str = "posthaste_hand_overs_total";
+/// News of the publishing thread that woke the reader.
+pub const TELLINGS: &str = "posthaste_tellings_total";
 /// Changes that make no event.
 pub const ROWS_IGNORED: &str = "posthaste_rows_ignored_total";
 /// Payloads sent as the JSON text they are, where Debezium's task would fail to expand them.
@@ -91,6 +95,8 @@ pub(crate) struct Counted {
     pub(crate) retries: [AtomicU64; TARGETS.len()],
     pub(crate) errors: Mutex<BTreeMap<Code, u64>>,
     pub(crate) paused_micros: AtomicU64,
+    pub(crate) hand_overs: AtomicU64,
+    pub(crate) tellings: AtomicU64,
     pub(crate) rows_ignored: [AtomicU64; OPERATIONS.len()],
     pub(crate) payloads_verbatim: AtomicU64,
     pub(crate) poison_events: [AtomicU64; POISON_ACTIONS.len()],
@@ -123,6 +129,8 @@ impl PipelineMetrics {
             retries: Default::default(),
             errors: Mutex::default(),
             paused_micros: AtomicU64::new(0),
+            hand_overs: AtomicU64::new(0),
+            tellings: AtomicU64::new(0),
             rows_ignored: Default::default(),
             payloads_verbatim: AtomicU64::new(0),
             poison_events: Default::default(),
@@ -203,6 +211,34 @@ impl PipelineMetrics {
     pub fn paused(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.0.paused_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// A batch went to the publishing thread.
+    pub fn handed_over(&self) {
+        self.0.hand_overs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The publishing thread woke the loop.
+    pub fn told(&self) {
+        self.0.tellings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many records [`Self::delivered`] was told of.
+    #[cfg(test)]
+    pub(crate) fn delivered_events(&self) -> u64 {
+        self.0.events_delivered.load(Ordering::Relaxed)
+    }
+
+    /// How often [`Self::handed_over`] was called.
+    #[cfg(test)]
+    pub(crate) fn hand_overs(&self) -> u64 {
+        self.0.hand_overs.load(Ordering::Relaxed)
+    }
+
+    /// How often [`Self::told`] was called.
+    #[cfg(test)]
+    pub(crate) fn tellings(&self) -> u64 {
+        self.0.tellings.load(Ordering::Relaxed)
     }
 
     /// Changes that were read and made no event.
@@ -399,6 +435,9 @@ mod tests {
         metrics.retry(Target::Kafka, Code::KafkaUnreachable);
         metrics.reconnected(Target::Postgres);
         metrics.paused(Duration::from_millis(1500));
+        metrics.handed_over();
+        metrics.told();
+        metrics.told();
         metrics.ignored(Ignored {
             updates: 2,
             ..Ignored::default()
@@ -435,6 +474,8 @@ mod tests {
             &text,
             "posthaste_rows_ignored_total{pipeline=\"orders\",operation=\"update\"} 2",
         );
+        check(&text, "posthaste_hand_overs_total{pipeline=\"orders\"} 1");
+        check(&text, "posthaste_tellings_total{pipeline=\"orders\"} 2");
         check(&text, "posthaste_ready{pipeline=\"orders\"} 1");
         check(&text, "posthaste_streaming{pipeline=\"orders\"} 0");
         check(&text, "posthaste_standby{pipeline=\"orders\"} 1");

@@ -14,11 +14,11 @@ use prometheus_client::registry::Registry;
 use crate::clock::Now;
 use crate::metrics::{
     BACKPRESSURE_PAUSED, BUILD_INFO, BYTES_DELIVERED, BYTES_IN_FLIGHT, COMMIT_TO_ACK,
-    CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, KAFKA_TRANSACTIONS,
-    NOTHING_WAITS, OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PARKED_BYTES, PARKED_PUBLISHED,
-    PARKED_ROWS, PAYLOADS_VERBATIM, POISON_ACTIONS, POISON_EVENTS, PipelineMetrics, READY,
-    RECEIVED_LSN, RECONNECTS, REFUSAL_SEARCHES, REPLICATION_LAG, RETRIES, ROWS_IGNORED, STANDBY,
-    STREAMING, TARGETS, TRANSACTION_ENDS,
+    CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, HAND_OVERS,
+    KAFKA_TRANSACTIONS, NOTHING_WAITS, OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PARKED_BYTES,
+    PARKED_PUBLISHED, PARKED_ROWS, PAYLOADS_VERBATIM, POISON_ACTIONS, POISON_EVENTS,
+    PipelineMetrics, READY, RECEIVED_LSN, RECONNECTS, REFUSAL_SEARCHES, REPLICATION_LAG, RETRIES,
+    ROWS_IGNORED, STANDBY, STREAMING, TARGETS, TELLINGS, TRANSACTION_ENDS,
 };
 use crate::policy::Target;
 
@@ -107,25 +107,8 @@ impl Collector for Pipelines {
             age_seconds(c.oldest_commit.load(Ordering::Relaxed), now_micros)
         })?;
         writer.latencies()?;
-        writer.labelled(
-            RECONNECTS,
-            "Streams resumed after an outage",
-            "target",
-            target_names(),
-            |c| &c.reconnects,
-        )?;
-        writer.labelled(
-            RETRIES,
-            "Failed attempts that were repeated",
-            "target",
-            target_names(),
-            |c| &c.retries,
-        )?;
-        writer.errors()?;
-        let help = "Time in which nothing was read because too much was in flight";
-        writer.counter(BACKPRESSURE_PAUSED, help, |c| {
-            seconds(load(&c.paused_micros))
-        })?;
+        writer.outages()?;
+        writer.pace()?;
         writer.labelled(
             ROWS_IGNORED,
             "Changes that make no event",
@@ -156,6 +139,38 @@ impl Writer<'_, '_> {
         let about = "Whether this instance waits for a slot that another one reads";
         self.gauge(STANDBY, about, |c| {
             u64::from(c.standby.load(Ordering::Relaxed))
+        })
+    }
+
+    fn outages(&mut self) -> fmt::Result {
+        self.labelled(
+            RECONNECTS,
+            "Streams resumed after an outage",
+            "target",
+            target_names(),
+            |c| &c.reconnects,
+        )?;
+        self.labelled(
+            RETRIES,
+            "Failed attempts that were repeated",
+            "target",
+            target_names(),
+            |c| &c.retries,
+        )?;
+        self.errors()
+    }
+
+    /// How the reader and the publishing thread keep step.
+    fn pace(&mut self) -> fmt::Result {
+        let help = "Time in which nothing was read because too much was in flight";
+        self.counter(BACKPRESSURE_PAUSED, help, |c| {
+            seconds(load(&c.paused_micros))
+        })?;
+        self.counter(HAND_OVERS, "Batches handed to the publishing thread", |c| {
+            load(&c.hand_overs)
+        })?;
+        self.counter(TELLINGS, "News of the publishing thread", |c| {
+            load(&c.tellings)
         })
     }
 

@@ -434,3 +434,7 @@ const BATCH_BYTES_MAX: usize = 256 * 1024;
 
 /// … or when it has this many entries.
 const BATCH_ENTRIES_MAX: usize = 4096;
+
+#[cfg(test)]
+#[path = "pipeline_tests.rs"]
+mod tests;

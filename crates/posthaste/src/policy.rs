@@ -79,6 +79,9 @@ pub enum RunError {
     /// A finished message from somewhere else.
     #[error(transparent)]
     Problem(Box<Problem>),
+    /// The command that gives the password did not.
+    #[error(transparent)]
+    Token(Box<Problem>),
     /// The publishing thread is gone.
     #[error(transparent)]
     ThreadEnded(#[from] ThreadEnded),
@@ -263,6 +266,7 @@ fn judge(error: RunError, at: Lsn) -> Verdict {
         RunError::KafkaConfig(error) => halt(explain::kafka_config(error)),
         RunError::RouterConfig(error) => halt(explain::router_config(error)),
         RunError::Problem(problem) => halt(*problem),
+        RunError::Token(problem) => retry(Target::Postgres, *problem),
         RunError::ThreadEnded(error) => halt(
             Problem::new(Code::Unexpected, "publishing thread")
                 .found("it ended")
@@ -379,6 +383,12 @@ mod tests {
             check(CheckError::Connect(server(sqlstate)).into(), BACKOFF, code);
         }
         check(RunError::StreamEnded, BACKOFF, Code::StreamEnded);
+        let token = Problem::new(Code::ServerTokenCommand, "command");
+        check(
+            RunError::Token(Box::new(token)),
+            BACKOFF,
+            Code::ServerTokenCommand,
+        );
         let silent_for = Duration::from_secs(120);
         check(
             RunError::Stalled { silent_for },

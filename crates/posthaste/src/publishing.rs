@@ -69,6 +69,8 @@ pub struct PublishState {
     pub waiting: u64,
     /// Whether at least one broker connection is up, as far as the client knows.
     pub brokers_up: bool,
+    /// Why none is, once that is known.
+    pub broker_error: Option<PublishError>,
     accepted: u64,
     epoch: u64,
 }
@@ -99,6 +101,7 @@ impl Publishing {
             culprit: None,
             waiting: 0,
             brokers_up: false,
+            broker_error: None,
             accepted: 0,
             epoch: 0,
         };
@@ -203,6 +206,7 @@ impl Publishing {
         if let Some(batch) = self.current.take_if(|batch| !batch.is_empty()) {
             self.send(Work::Batch(batch))?;
             self.submitted += 1;
+            self.metrics.handed_over();
             self.high_water = self.high_water.max(newest);
         }
         Ok(())
@@ -277,11 +281,10 @@ impl Publishing {
 
     /// Logs when Kafka is lost and when it is back, once each.
     pub fn tell_outage(&mut self) -> Option<Said> {
-        let (up, confirmed) = {
-            let state = self.state.borrow();
-            (state.brokers_up, state.confirmed.as_lsn())
-        };
-        self.kafka.hear(up, confirmed, &self.metrics)
+        let state = self.state.borrow();
+        let (error, confirmed) = (state.broker_error.as_ref(), state.confirmed.as_lsn());
+        self.kafka
+            .hear(state.brokers_up, error, confirmed, &self.metrics)
     }
 
     /// Logs that records were refused for a reason that may pass, if that is news.
@@ -506,6 +509,7 @@ impl<P: Producer> Worker<P> {
                 .map(|batch| batch.records_left() as u64)
                 .sum(),
             brokers_up: self.publisher.producer().brokers_up(),
+            broker_error: self.publisher.producer().broker_error(),
             accepted: self.accepted,
             epoch: self.epoch,
         };
@@ -519,11 +523,14 @@ impl<P: Producer> Worker<P> {
             return;
         }
         self.told_at = Instant::now();
-        self.state.send_if_modified(|old| {
+        let told = self.state.send_if_modified(|old| {
             let modified = !old.is_same(&news);
             *old = news;
             modified
         });
+        if told {
+            self.metrics.told();
+        }
     }
 }
 
@@ -534,9 +541,14 @@ impl PublishState {
             && self.waiting == other.waiting
             && self.failure.is_some() == other.failure.is_some()
             && self.brokers_up == other.brokers_up
+            && code(self.broker_error.as_ref()) == code(other.broker_error.as_ref())
             && self.accepted == other.accepted
             && self.epoch == other.epoch
     }
+}
+
+fn code(error: Option<&PublishError>) -> Option<&'static str> {
+    error.map(|error| error.failure().code())
 }
 
 /// Batches in circulation: one being filled, one being enqueued, the rest in between.
@@ -558,18 +570,20 @@ const TELL_GAP: Duration = Duration::from_millis(5);
 const IDLE_GAP: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use pgoutput::TransactionId;
     use router::{Place, Record};
     use sink::{Delivery, EnqueueError, Entry, Limits, Ticket};
 
     use super::*;
 
-    /// Delivers everything at the next poll; refuses what is addressed to the topic `refused`.
+    /// Delivers everything at the next poll, but never the last one on its way that `kept` says; refuses what is
+    /// addressed to the topic `refused`.
     #[derive(Debug, Default)]
-    struct Prompt {
+    pub(crate) struct Prompt {
         queue: Vec<Ticket>,
         seen: u64,
+        kept: usize,
     }
 
     impl Producer for Prompt {
@@ -584,7 +598,8 @@ mod tests {
         }
 
         fn poll(&mut self, _: Duration, on_delivery: &mut dyn FnMut(Delivery)) {
-            self.queue.drain(..).for_each(|ticket| {
+            let delivered = self.queue.len().saturating_sub(self.kept);
+            self.queue.drain(..delivered).for_each(|ticket| {
                 on_delivery(Delivery {
                     ticket,
                     result: Ok(()),
@@ -638,6 +653,36 @@ mod tests {
         assert!(batch.is_empty(), "a recycled batch is empty");
         fill(batch, topic, commit_lsn);
         publishing.submit(Lsn::new(commit_lsn)).expect("running");
+    }
+
+    /// Decision 0010: news of a burst are told once in a while, not once a delivery.
+    #[tokio::test]
+    async fn a_burst_wakes_the_loop_once_in_a_telling_gap() {
+        let metrics = PipelineMetrics::new("test");
+        let producer = Prompt {
+            kept: 1,
+            ..Prompt::default()
+        };
+        let publisher = Publisher::new(producer, Limits::default(), Lsn::ZERO);
+        let mut publishing = Publishing::start(publisher, None, metrics.clone()).expect("a thread");
+        publishing.restart(Lsn::new(10)).await.expect("running");
+        let began = Instant::now();
+        let told_before = metrics.tellings();
+        let last = 3_000_u64;
+        for commit in 1..=last {
+            send(&mut publishing, "orders", commit * 100).await;
+        }
+        until(&mut publishing, |publishing| {
+            publishing.state().confirmed.as_lsn() == Lsn::new((last - 1) * 100 + 8)
+        })
+        .await;
+        let gaps = began.elapsed().as_millis() / TELL_GAP.as_millis();
+        let told = metrics.tellings() - told_before;
+        // While nothing is on its way, at the beginning, everything is told.
+        assert!(
+            u128::from(told) <= gaps + 5,
+            "{told} tellings in {gaps} gaps"
+        );
     }
 
     async fn until(publishing: &mut Publishing, done: impl Fn(&Publishing) -> bool) {

@@ -78,7 +78,8 @@ pub async fn run(
     wish: &Wish,
     out: &mut dyn Write,
 ) -> Result<Outcome, RunError> {
-    let sql = replication::connect_sql(&settings::connect_options(pipeline)?)
+    let options = settings::connect_options(pipeline).await?;
+    let sql = replication::connect_sql(&options)
         .await
         .map_err(CheckError::from)?;
     let server = Server::read(&sql).await?;
@@ -191,7 +192,8 @@ impl<'a> Run<'a> {
     /// What is parked will be published from there, or not at all. Read after the slot has passed the rows, as until then
     /// more of them may be parked; and before the ends of the topics are looked up, as until then more may be published.
     async fn read_set_aside(&mut self) -> Result<(), RunError> {
-        let sql = replication::connect_sql(&settings::connect_options(self.pipeline)?)
+        let options = settings::connect_options(self.pipeline).await?;
+        let sql = replication::connect_sql(&options)
             .await
             .map_err(CheckError::from)?;
         let source = &self.pipeline.source;

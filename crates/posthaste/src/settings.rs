@@ -12,17 +12,23 @@ use crate::dead_letter::DeadLetters;
 use crate::explain;
 use crate::intake::Tolerance;
 use crate::poison::Rules;
-use crate::policy::OnPoison;
+use crate::policy::{OnPoison, RunError};
 use crate::preconditions::Wanted;
+use crate::token_command;
 
 /// How to connect to PostgreSQL: what the configuration says, then libpq's environment and password file.
 ///
-/// `password_file` is read here, at every connect, so that a password can be rotated under a running process.
+/// `password_file` is read here and `token_command` run, at every connect, so that a password can be rotated under a running
+/// process.
 ///
 /// # Errors
 ///
-/// A connection setting that is wrong, or a password file that cannot be read.
-pub fn connect_options(pipeline: &Pipeline) -> Result<ConnectOptions, Problem> {
+/// A connection setting that is wrong, a password file that cannot be read, or a command that gives no password.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the command.
+pub async fn connect_options(pipeline: &Pipeline) -> Result<ConnectOptions, RunError> {
     let source = &pipeline.source;
     let url = source.url.as_ref().map_or("", |url| url.reveal());
     let keywords = keywords(source);
@@ -32,7 +38,10 @@ pub fn connect_options(pipeline: &Pipeline) -> Result<ConnectOptions, Problem> {
         .collect();
     let mut options = ConnectOptions::from_parts(url, &borrowed, &process_environment)
         .map_err(explain::connect)?;
-    if let Some(password) = password(source)? {
+    if !source.token_command.is_empty() {
+        let token = token_command::run(&source.token_command).await;
+        options.set_password(token.map_err(|problem| RunError::Token(Box::new(problem)))?);
+    } else if let Some(password) = password(source)? {
         options.set_password(password);
     }
     options.set_default_application_name(&format!("posthaste-{}", pipeline.name));

@@ -48,7 +48,7 @@ impl Opened {
     ///
     /// Dropping the future closes the connections. A publication or slot made on the way stays, whole.
     pub async fn open(settings: &Settings, wanted: &Wanted) -> Result<Self, RunError> {
-        let options = connect_options(settings)?;
+        let options = connect_options(settings).await?;
         let (sql, client, checked) = preconditions::open(&options, wanted).await?;
         for warning in &checked.warnings {
             warn!(code = %warning.code, "{}", warning.text);
@@ -149,6 +149,34 @@ impl Source {
     #[must_use]
     pub fn timing(&self) -> Timing {
         Timing::for_server(self.checked.wal_sender_timeout, self.status_interval)
+    }
+
+    /// A stream of a server that was not checked.
+    #[cfg(test)]
+    pub(crate) fn over(copy: CopyBoth) -> Self {
+        let checked = Checked {
+            catalog: None,
+            server_version: 150_000,
+            identity: crate::state::Identity::default(),
+            slot_confirmed: Lsn::ZERO,
+            server_wal_position: Lsn::ZERO,
+            wal_sender_timeout: Duration::from_secs(60),
+            base_types: HashMap::new(),
+            created: preconditions::Created::default(),
+            history: crate::timeline::History::only(1),
+            slot_unread: false,
+            warnings: Vec::new(),
+        };
+        Self {
+            copy,
+            checked,
+            status_interval: Duration::from_secs(10),
+            told: Told {
+                slot: String::new(),
+                publication: String::new(),
+                start: Lsn::ZERO,
+            },
+        }
     }
 
     /// Waits for the next frame.

@@ -301,7 +301,7 @@ impl Producer for KafkaProducer {
     }
 
     fn broker_error(&self) -> Option<PublishError> {
-        self.context().trouble()
+        self.context().settled_trouble()
     }
 }
 

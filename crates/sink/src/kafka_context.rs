@@ -21,6 +21,8 @@ pub(crate) struct Context {
     /// Events served so far: tells the poller whether one more poll brought anything.
     events: AtomicU64,
     brokers_up: AtomicBool,
+    /// Whether it is sure that nobody answers; at the start it is not.
+    silent: AtomicBool,
     trouble: Mutex<Option<PublishError>>,
     log_limit: Mutex<LogLimit>,
 }
@@ -38,6 +40,7 @@ impl Context {
             outcomes: Mutex::new(Vec::new()),
             events: AtomicU64::new(0),
             brokers_up: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             trouble: Mutex::new(None),
             log_limit: Mutex::new(LogLimit::default()),
         }
@@ -61,6 +64,7 @@ impl Context {
     pub(crate) fn note_contact(&self) {
         if !self.brokers_up() {
             self.brokers_up.store(true, Ordering::Relaxed);
+            self.silent.store(false, Ordering::Relaxed);
             *lock(&self.trouble) = None;
         }
     }
@@ -68,6 +72,7 @@ impl Context {
     /// No broker answered.
     pub(crate) fn note_silence(&self, trouble: PublishError) {
         self.brokers_up.store(false, Ordering::Relaxed);
+        self.silent.store(true, Ordering::Relaxed);
         lock(&self.trouble).get_or_insert(trouble);
     }
 
@@ -77,6 +82,14 @@ impl Context {
             return None;
         }
         lock(&self.trouble).clone()
+    }
+
+    /// The same, once it is sure that none is: every known one refused, or none answered a question.
+    pub(crate) fn settled_trouble(&self) -> Option<PublishError> {
+        self.silent
+            .load(Ordering::Relaxed)
+            .then(|| self.trouble())
+            .flatten()
     }
 
     fn count_event(&self) {

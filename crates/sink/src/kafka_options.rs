@@ -228,6 +228,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("message.max.bytes", "1000000"),
     // After an outage, look for the brokers every second and not every ten.
     ("reconnect.backoff.max.ms", "1000"),
+    // A topic that is missing is told of after this time, and not after 30 s: while it lasts, the records behind wait. If the
+    // topic was only new and not known everywhere yet, the next attempt finds it.
+    ("topic.metadata.propagation.max.ms", "10000"),
     // A vanished broker is noticed by the kernel as well, not only by requests that time out.
     ("socket.keepalive.enable", "true"),
     // Brokers close idle connections by design; that is no news.

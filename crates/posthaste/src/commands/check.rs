@@ -1,8 +1,9 @@
 //! `posthaste check`: every precondition of `run`, without changing anything.
 
 use std::io::Write;
+use std::time::Duration;
 
-use sink::KafkaProducer;
+use sink::{KafkaProducer, Producer};
 
 use crate::brokers::PROBE_TIMEOUT;
 use crate::cli::CheckArgs;
@@ -39,19 +40,23 @@ async fn check_postgres(pipeline: &Pipeline) -> Result<Checked, RunError> {
     let mut wanted = settings::wanted(pipeline)?;
     // A check makes nothing; what `run` would make is reported as missing.
     wanted.create = false;
-    let options = settings::connect_options(pipeline)?;
+    let options = settings::connect_options(pipeline).await?;
     let (sql, _, checked) = preconditions::open(&options, &wanted).await?;
     parking_lot::open(sql, pipeline, &settings::poison_rules(pipeline)).await?;
     Ok(checked)
 }
 
 async fn check_kafka(pipeline: &Pipeline) -> Result<(), Problem> {
-    let producer =
+    let mut producer =
         KafkaProducer::new(&settings::kafka_config(pipeline)).map_err(explain::kafka_config)?;
     let probe = producer.probe();
     let asked = tokio::task::spawn_blocking(move || probe.reachable(PROBE_TIMEOUT)).await;
     // The task cannot panic; a runtime that ends has no answer to give.
-    asked.unwrap_or(Ok(())).map_err(explain::publish)
+    asked.unwrap_or(Ok(())).map_err(|error| {
+        // Why nobody answered is known once the client's events are served.
+        producer.poll(Duration::ZERO, &mut |_| ());
+        explain::publish(producer.broker_error().unwrap_or(error))
+    })
 }
 
 fn report(pipeline: &Pipeline, checked: &Checked, out: &mut dyn Write) -> std::io::Result<()> {

@@ -122,7 +122,8 @@ pub(crate) async fn open(place: &Place) -> Result<(Parking, Pipeline), Problem> 
     let Some(pipeline) = config.pipelines.into_iter().next() else {
         return Err(Problem::new(Code::ConfigPipelineCount, "pipeline").found("none"));
     };
-    let options = settings::connect_options(&pipeline)?;
+    let options = settings::connect_options(&pipeline).await;
+    let options = options.map_err(problem)?;
     let sql = replication::connect_sql(&options)
         .await
         .map_err(crate::explain::connect)?;

@@ -108,7 +108,8 @@ impl Given<'_> {
         wanted.create = false;
         // The ways of a first start do not apply: there was a Debezium.
         wanted.first_start.after_debezium = false;
-        let options = settings::connect_options(self.pipeline)?;
+        let options = settings::connect_options(self.pipeline).await;
+        let options = options.map_err(as_problem)?;
         let opened = preconditions::open(&options, &wanted).await;
         let (sql, client, checked) = opened.map_err(|error| self.refused_slot(error))?;
         let row = sql

@@ -1,0 +1,199 @@
+//! The loop against a server made of a socket: how often it hands over in a burst.
+
+use std::collections::HashMap;
+
+use pgoutput::Lsn;
+use replication::{ConnectOptions, connect_replication};
+use router::{Router, RouterConfig};
+use sink::{Limits, Publisher, Tracker};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::intake::Tolerance;
+use crate::publishing::tests::Prompt;
+
+/// Decision 0010: what comes one by one in a burst is handed over once a millisecond, not one by one.
+#[tokio::test]
+async fn a_burst_is_handed_over_once_in_a_gap() {
+    let metrics = PipelineMetrics::new("test");
+    let publisher = Publisher::new(Prompt::default(), Limits::default(), Lsn::ZERO);
+    let mut publishing = Publishing::start(publisher, None, metrics.clone()).expect("a thread");
+    let mut memory = Memory::forgetful();
+    let health = Health::new();
+    let (mut hold, mut search) = (Hold::default(), Search::default());
+    let (trigger, mut shutdown) = Shutdown::channel();
+    let source = source().await;
+    let router = Router::new(RouterConfig {
+        tables: vec!["public.outbox".parse().expect("a name")],
+        ..RouterConfig::default()
+    });
+    let pipeline = Pipeline::new(
+        source,
+        Intake::new(router.expect("legal"), Tolerance::default()),
+        Tracker::new(Lsn::ZERO).confirmed(),
+        Kept {
+            publishing: &mut publishing,
+            memory: &mut memory,
+            metrics: &metrics,
+            health: &health,
+            hold: &mut hold,
+            search: &mut search,
+        },
+        None,
+    );
+    let began = Instant::now();
+    let watched = metrics.clone();
+    let stop = async move {
+        while watched.delivered_events() < TRANSACTIONS {
+            tokio::task::yield_now().await;
+        }
+        trigger.request();
+    };
+    let (ended, ()) = tokio::join!(pipeline.run(&mut shutdown, Duration::from_secs(10)), stop);
+    ended.expect("an orderly end");
+    let gaps = began.elapsed().as_millis() / HAND_OVER_GAP.as_millis();
+    let handed_over = metrics.hand_overs();
+    assert_eq!(metrics.delivered_events(), TRANSACTIONS);
+    // The first one, and the one at the stop, come out of turn.
+    assert!(
+        u128::from(handed_over) <= gaps + 3,
+        "{handed_over} hand-overs in {gaps} gaps"
+    );
+}
+
+/// A stream from a server that sends its transactions one at a time.
+async fn source() -> Source {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        let (connection, _) = listener.accept().await.expect("a client");
+        serve(connection).await;
+    });
+    let url = format!("postgres://u@127.0.0.1:{port}/d?sslmode=disable");
+    let options = ConnectOptions::from_parts(&url, &[], &|_| None).expect("an address");
+    let client = connect_replication(&options).await.expect("let in");
+    let stream = client.start_replication("slot", 0, &[]).await;
+    Source::over(stream.expect("a stream"))
+}
+
+async fn serve(mut connection: TcpStream) {
+    connection.set_nodelay(true).expect("a socket");
+    let length = connection.read_i32().await.expect("the start");
+    let mut startup = vec![0; usize::try_from(length).expect("positive") - 4];
+    connection
+        .read_exact(&mut startup)
+        .await
+        .expect("the start");
+    let asked_for = settings(&String::from_utf8_lossy(&startup));
+    let ready = [message(b'R', &[0; 4]), message(b'Z', b"I")].concat();
+    connection.write_all(&ready).await.expect("a listener");
+    let query = read_query(&mut connection).await;
+    let row = row(&query, &asked_for);
+    let answer = [
+        message(b'T', &[0, 0]),
+        message(b'D', &row),
+        message(b'C', b"SELECT 1\0"),
+        message(b'Z', b"I"),
+    ];
+    connection
+        .write_all(&answer.concat())
+        .await
+        .expect("a listener");
+    assert!(
+        read_query(&mut connection)
+            .await
+            .starts_with("START_REPLICATION")
+    );
+    connection
+        .write_all(&message(b'W', &[0, 0, 0]))
+        .await
+        .expect("a listener");
+    let (mut reader, mut writer) = connection.into_split();
+    writer.write_all(&data(RELATION)).await.expect("a listener");
+    for n in 1..=TRANSACTIONS {
+        writer.write_all(&transaction(n)).await.expect("a listener");
+        tokio::task::yield_now().await;
+    }
+    // The client's CopyDone is answered by ours; until then it only sends status updates.
+    let mut heard = vec![0; 4096];
+    while let Ok(count) = reader.read(&mut heard).await {
+        if count == 0 || heard[..count].windows(5).any(|five| five == b"c\0\0\0\x04") {
+            break;
+        }
+    }
+    let end = [
+        message(b'c', &[]),
+        message(b'C', b"COPY 0\0"),
+        message(b'Z', b"I"),
+    ];
+    drop(writer.write_all(&end.concat()).await);
+}
+
+/// The `-c name=value` of the start-up options.
+fn settings(startup: &str) -> HashMap<String, String> {
+    let options = startup.split('\0').find(|part| part.starts_with("-c "));
+    let pairs = options.unwrap_or_default().split("-c ").filter_map(|pair| {
+        let (name, value) = pair.trim_end().split_once('=')?;
+        Some((name.to_owned(), value.replace("ISO,MDY", "ISO, MDY")))
+    });
+    pairs.collect()
+}
+
+/// The DataRow that shows each setting as it was asked for.
+fn row(query: &str, settings: &HashMap<String, String>) -> Vec<u8> {
+    let names = query.split("current_setting('").skip(1);
+    let values: Vec<&str> = names
+        .filter_map(|rest| Some(settings.get(rest.split_once('\'')?.0)?.as_str()))
+        .collect();
+    let mut row = u16::try_from(values.len())
+        .expect("few")
+        .to_be_bytes()
+        .to_vec();
+    for value in values {
+        row.extend(u32::try_from(value.len()).expect("short").to_be_bytes());
+        row.extend(value.as_bytes());
+    }
+    row
+}
+
+async fn read_query(connection: &mut TcpStream) -> String {
+    assert_eq!(connection.read_u8().await.expect("a query"), b'Q');
+    let length = connection.read_i32().await.expect("a query");
+    let mut text = vec![0; usize::try_from(length).expect("positive") - 4];
+    connection.read_exact(&mut text).await.expect("a query");
+    String::from_utf8(text).expect("text")
+}
+
+fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let mut message = vec![tag];
+    let length = u32::try_from(body.len() + 4).expect("short");
+    message.extend(length.to_be_bytes());
+    message.extend(body);
+    message
+}
+
+/// CopyData with XLogData.
+fn data(body: &[u8]) -> Vec<u8> {
+    message(b'd', &[b"w".as_slice(), &[0; 24], body].concat())
+}
+
+fn transaction(n: u64) -> Vec<u8> {
+    let (commit, end) = (n * 100, n * 100 + 8);
+    let begin = [b"B".as_slice(), &commit.to_be_bytes(), &[0; 12]].concat();
+    let committed = [
+        b"C\0".as_slice(),
+        &commit.to_be_bytes(),
+        &end.to_be_bytes(),
+        &[0; 8],
+    ];
+    [data(&begin), data(INSERT), data(&committed.concat())].concat()
+}
+
+const TRANSACTIONS: u64 = 2_000;
+
+const RELATION: &[u8] = b"R\0\0\0\x05public\0outbox\0d\0\x04\
+    \0id\0\0\0\0\x19\xFF\xFF\xFF\xFF\0aggregatetype\0\0\0\0\x19\xFF\xFF\xFF\xFF\
+    \0aggregateid\0\0\0\0\x19\xFF\xFF\xFF\xFF\0payload\0\0\0\0\x19\xFF\xFF\xFF\xFF";
+
+const INSERT: &[u8] = b"I\0\0\0\x05N\0\x04t\0\0\0\x01it\0\0\0\x05ordert\0\0\0\x01kt\0\0\0\x01p";
