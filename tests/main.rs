@@ -19,8 +19,14 @@ mod quiet_outbox;
 mod confirmed_position;
 // Stop and start by an operator: nothing repeated, exit code 0.
 mod graceful_stop;
-// One transaction of 200 000 rows: flat memory.
+// Big transactions of every kind: flat memory.
 mod big_transaction;
+// The broker no longer knows our producer.
+mod producer;
+// The server gives the slot up under us.
+mod lost_slot;
+// Credentials that change under us.
+mod credentials;
 // The connection ends under us: terminated, restarted, frozen.
 mod connection;
 // Several instances on one slot: one delivers, the others stand by and take over.
@@ -55,6 +61,12 @@ mod poison;
 mod parking;
 // Role and database defaults set against us.
 mod session;
+// Disk, descriptors and memory used up, a clock that jumps.
+mod resources;
+// Secrets in no output.
+mod secrets;
+// Kafka behind TLS and SASL.
+mod kafka_security;
 // Configurations of Debezium connectors, run as they are.
 mod connect;
 // More of them: raw bytes, envelopes with schemas, old names; and topics that are created as they say.

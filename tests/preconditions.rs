@@ -1,14 +1,19 @@
 //! Start: what cannot heal is told in one message and ends the process.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::config::Config;
 use e2e::connector::Connector;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
+use e2e::scale;
 use e2e::servers::Servers;
 use e2e::wait;
 use xtask::postgres::PostgresOptions;
+use xtask::process::Daemon;
+use xtask::scratch::Scratch;
 
 /// B31: within five seconds; the machine that runs all tests at once gets a little more.
 const REFUSED_WITHIN: Duration = Duration::from_secs(8);
@@ -311,8 +316,90 @@ async fn b31_i_and_l_a_role_without_select_and_with_hostile_timeouts_runs() -> R
     connector.stop().await
 }
 
+/// B31 g: a real pooler. It refuses the `replication` parameter, or the settings we pin; both are told as what they are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_invalidated_slot_is_told_and_never_replaced() -> Result<()> {
+async fn b31_g_pgbouncer_in_between_is_named() -> Result<()> {
+    let there = std::process::Command::new("pgbouncer")
+        .arg("--version")
+        .output();
+    if there.is_err() {
+        ensure!(!scale::is_full(), "the full run needs pgbouncer");
+        return Ok(());
+    }
+    let fixture = Fixture::new("b31_g").await?;
+    let (folder, port) = (Scratch::new("pgbouncer")?, xtask::scratch::free_port()?);
+    let users = folder.path().join("users.txt");
+    std::fs::write(&users, format!("\"{}\" \"{PASSWORD}\"\n", fixture.role))?;
+    let ini = folder.path().join("pgbouncer.ini");
+    let server = fixture.servers.postgres.port();
+    std::fs::write(
+        &ini,
+        format!(
+            "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             listen_port = {port}\nunix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\n",
+            users.display()
+        ),
+    )?;
+    let _pooler = start_pgbouncer(&ini, folder.path())?;
+    wait::until_true("pgbouncer to listen", SOON, async || {
+        Ok(tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .is_ok())
+    })
+    .await?;
+    let before = slots(&fixture).await?;
+    let (role, database) = (&fixture.role, &fixture.database);
+    let url = format!("postgres://{role}:{PASSWORD}@127.0.0.1:{port}/{database}");
+    let config = fixture
+        .config()
+        .with_text("source.url", &url)
+        .with("source.create", "true");
+    refuses(
+        &config,
+        3,
+        "PH0209",
+        &["address of the PostgreSQL server itself"],
+    )
+    .await?;
+    ensure!(
+        slots(&fixture).await? == before,
+        "something was left behind"
+    );
+    Ok(())
+}
+
+/// It does not run as root; PostgreSQL's own user may read what it needs.
+fn start_pgbouncer(ini: &Path, folder: &Path) -> Result<Daemon> {
+    use std::os::unix::fs::PermissionsExt;
+    for path in [folder, ini] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+    }
+    std::fs::set_permissions(
+        folder.join("users.txt"),
+        std::fs::Permissions::from_mode(0o644),
+    )?;
+    let log = std::fs::File::create(folder.join("log"))?;
+    let mut command = std::process::Command::new("pgbouncer");
+    if folder.metadata()?.uid() == 0 {
+        command.args(["-u", "postgres"]);
+    }
+    command.arg(ini).stdout(log.try_clone()?).stderr(log);
+    Daemon::spawn("pgbouncer", &mut command)
+}
+
+async fn slots(fixture: &Fixture) -> Result<i64> {
+    let client = fixture.client().await?;
+    let row = client
+        .query_one(
+            "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()",
+            &[],
+        )
+        .await?;
+    Ok(row.try_get(0)?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b23_an_invalidated_slot_is_told_and_never_replaced() -> Result<()> {
     let servers = Servers::with_own_postgres(PostgresOptions {
         settings: vec![
             ("max_slot_wal_keep_size".into(), "1MB".into()),

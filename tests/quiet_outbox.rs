@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::fixture::{Fixture, SOON};
+use e2e::scale;
 use e2e::slot::Position;
 use e2e::wait;
 use tokio_postgres::Client;
@@ -18,17 +19,24 @@ async fn bursts(fixture: &Fixture, neighbour: &Client) -> Result<()> {
     neighbour
         .batch_execute("CREATE TABLE IF NOT EXISTS other (text text)")
         .await?;
-    for _ in 0..3 {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    // Three minutes with a burst a second and a switch every ten, or three bursts.
+    for round in 0..scale::pick(3, 180) {
         neighbour
             .execute(
                 "INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 5000)",
                 &[],
             )
             .await?;
-        neighbour
-            .batch_execute("SELECT pg_switch_wal(); CHECKPOINT")
-            .await?;
-        slot.catches_up(FOLLOWS_WITHIN).await?;
+        if round % scale::pick(1, 10) == 0 {
+            neighbour
+                .batch_execute("SELECT pg_switch_wal(); CHECKPOINT")
+                .await?;
+            slot.catches_up(FOLLOWS_WITHIN).await?;
+        }
+        if scale::is_full() {
+            second.tick().await;
+        }
     }
     let after = slot.state().await?;
     ensure!(

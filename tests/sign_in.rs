@@ -7,7 +7,9 @@ use e2e::config::Config;
 use e2e::connector::Connector;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
 use e2e::servers::Servers;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
 use xtask::postgres::PostgresOptions;
 use xtask::scratch::Scratch;
 
@@ -209,11 +211,24 @@ impl Authority {
 
     /// Writes `<name>.crt` and `<name>.key`, for these host names or as this user's client certificate.
     fn issue(&self, name: &str, hosts: &[&str], common_name: &str) -> Result<(PathBuf, PathBuf)> {
+        self.issue_until(name, hosts, common_name, 2099)
+    }
+
+    /// As [`Authority::issue`], valid until this year.
+    fn issue_until(
+        &self,
+        name: &str,
+        hosts: &[&str],
+        common_name: &str,
+        year: i32,
+    ) -> Result<(PathBuf, PathBuf)> {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let mut params = CertificateParams::new(hosts)?;
         params
             .distinguished_name
             .push(DnType::CommonName, common_name);
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let folder = self.folder.path();
@@ -313,22 +328,51 @@ async fn b30_each_sslmode_checks_what_its_name_says_on_both_connections() -> Res
         2,
         "PH0107",
     )
-    .await
+    .await?;
+    bound_and_expired(&fixture, &authority, &root).await
+}
+
+/// B30: channel binding, and a certificate that was good once.
+async fn bound_and_expired(fixture: &Fixture, authority: &Authority, root: &Path) -> Result<()> {
+    let config = |mode, host, root| with_tls(fixture, mode, host, root);
+    // SCRAM bound to the channel: over TLS, and never without.
+    let bound = |mode, root| {
+        let url = tls_url(fixture, "localhost") + "?channel_binding=require";
+        with_tls(fixture, mode, "localhost", root).with_text("source.url", &url)
+    };
+    delivers(fixture, &bound("verify-full", Some(root)), &[]).await?;
+    is_refused(&bound("disable", None), 3, "PH0211").await?;
+    // A certificate that was good once: whoever verifies refuses it, whoever only encrypts does not look.
+    let (certificate, key) = authority.issue_until("expired", &["localhost"], "server", 2020)?;
+    turn_tls_on(
+        &fixture.servers,
+        &[("server.crt", &certificate), ("server.key", &key)],
+    )?;
+    for mode in ["verify-ca", "verify-full"] {
+        let connector = Connector::start(&config(mode, "localhost", Some(root)))?;
+        let code = connector.exit_code(SOON).await?;
+        let told = connector.messages_with(&["PH0205: ", "expired"]);
+        ensure!(code == 3 && told.len() == 1, "{mode}: {}", connector.log());
+    }
+    delivers(fixture, &config("require", "localhost", None), &[]).await
 }
 
 /// The configuration for this mode, host and root certificate.
 fn with_tls(fixture: &Fixture, mode: &str, host: &str, root: Option<&Path>) -> Config {
-    let (role, database) = (&fixture.role, &fixture.database);
-    let port = fixture.servers.postgres.port();
-    let url = format!("postgres://{role}:{PASSWORD}@{host}:{port}/{database}");
     let config = fixture
         .config()
-        .with_text("source.url", &url)
+        .with_text("source.url", &tls_url(fixture, host))
         .with_text("source.sslmode", mode);
     match root {
         Some(root) => config.with_text("source.sslrootcert", &root.to_string_lossy()),
         None => config,
     }
+}
+
+fn tls_url(fixture: &Fixture, host: &str) -> String {
+    let (role, database) = (&fixture.role, &fixture.database);
+    let port = fixture.servers.postgres.port();
+    format!("postgres://{role}:{PASSWORD}@{host}:{port}/{database}")
 }
 
 /// What the server logged about the connector's sign-ins, one line a connection.
@@ -350,12 +394,14 @@ async fn b30_a_client_certificate_signs_in() -> Result<()> {
         hba: vec![
             "hostssl all +by_certificate 127.0.0.1/32 cert".into(),
             "host all +by_certificate 127.0.0.1/32 reject".into(),
+            "hostssl all +by_both 127.0.0.1/32 scram-sha-256 clientcert=verify-full".into(),
         ],
         ..PostgresOptions::default()
     })?;
-    servers
-        .postgres
-        .psql("postgres", "CREATE ROLE by_certificate NOLOGIN")?;
+    servers.postgres.psql(
+        "postgres",
+        "CREATE ROLE by_certificate NOLOGIN; CREATE ROLE by_both NOLOGIN",
+    )?;
     let fixture = Fixture::on(servers, "client_cert").await?;
     fixture.consumer(&["order"])?;
     fixture
@@ -384,11 +430,28 @@ async fn b30_a_client_certificate_signs_in() -> Result<()> {
         .with_text("source.sslcert", &own.to_string_lossy())
         .with_text("source.sslkey", &own_key.to_string_lossy());
     delivers(&fixture, &config, &[]).await?;
-    let without = config.without("source.sslcert").without("source.sslkey");
-    let connector = Connector::start(&without)?;
-    let code = connector.exit_code(SOON).await?;
-    ensure!(code == 3, "exit code {code}: {}", connector.log());
-    Ok(())
+    let refused_without = async |config: &Config| -> Result<()> {
+        let without = config
+            .clone()
+            .without("source.sslcert")
+            .without("source.sslkey");
+        let connector = Connector::start(&without)?;
+        let code = connector.exit_code(SOON).await?;
+        ensure!(code == 3, "exit code {code}: {}", connector.log());
+        Ok(())
+    };
+    refused_without(&config).await?;
+    // A password and the certificate, both: neither alone will do.
+    fixture
+        .sql(&format!(
+            "REVOKE by_certificate FROM {0}; GRANT by_both TO {0}",
+            fixture.role
+        ))
+        .await?;
+    let both = config.with_text("source.url", &tls_url(&fixture, "localhost"));
+    delivers(&fixture, &both, &[]).await?;
+    refused_without(&both).await?;
+    is_refused(&both.with_text("source.url", &url), 3, "PH0202").await
 }
 
 async fn is_refused(config: &Config, exit: i32, code: &str) -> Result<()> {

@@ -75,10 +75,33 @@ impl Connector {
         environment: &[(&str, &str)],
     ) -> Result<Self> {
         let folder = Scratch::new("connector")?;
+        let log = File::create(folder.path().join("log")).context("create the log")?;
+        Self::spawn(folder, log, (name, text), arguments, environment)
+    }
+
+    /// As [`Connector::start`], but every line that it logs meets a full disk.
+    ///
+    /// # Errors
+    /// As [`Connector::start`].
+    pub fn start_without_room_for_its_log(config: &Config) -> Result<Self> {
+        let log = File::options()
+            .write(true)
+            .open("/dev/full")
+            .context("open /dev/full")?;
+        let file = ("posthaste.toml", &*config.render());
+        Self::spawn(Scratch::new("connector")?, log, file, &[], &[])
+    }
+
+    fn spawn(
+        folder: Scratch,
+        log: File,
+        (name, text): (&str, &str),
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let http_port = free_port()?;
         let file = folder.path().join(name);
         std::fs::write(&file, text).context("write the configuration")?;
-        let log = File::create(folder.path().join("log")).context("create the log")?;
         let mut command = Command::new(binary()?);
         command
             .args(["run", "-c"])
@@ -279,6 +302,24 @@ impl Connector {
             .trim_end_matches(" kB")
             .parse()
             .context("memory")
+    }
+
+    /// Changes one of its resource limits as `prlimit` of util-linux names them, for example `--nofile=10:`.
+    ///
+    /// # Errors
+    /// There is no `prlimit`, or the limit is refused.
+    pub fn limit(&self, limit: &str) -> Result<()> {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &self.pid().to_string(), limit]);
+        xtask::process::output(&mut command).map(|_| ())
+    }
+
+    /// How many file descriptors it has open.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn open_files(&self) -> Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
     }
 
     /// The folder it runs in.

@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod produce;
 pub mod proxy;
 pub mod random;
+pub mod scale;
 pub mod servers;
 pub mod slot;
 pub mod takeover;

@@ -103,10 +103,11 @@ async fn copy(
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let read = from.read(&mut chunk).await?;
+        // The end of a connection does not pass either: nobody hears of it.
+        link.wait_for(|link| *link != Link::Silent).await?;
         if read == 0 {
             return Ok(());
         }
-        link.wait_for(|link| *link != Link::Silent).await?;
         let now = *link.borrow();
         if let Link::Slow(delay) = now {
             wait::pass(delay).await;

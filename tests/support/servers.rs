@@ -99,6 +99,18 @@ impl Servers {
         }
     }
 
+    /// A Kafka of this test's own, for settings that need a start.
+    ///
+    /// # Errors
+    /// A server does not start.
+    pub fn with_own_kafka(kafka: Kafka) -> Result<Self> {
+        Ok(Self {
+            postgres: SHARED_POSTGRES.get()?,
+            kafka: Arc::new(kafka),
+            turns: Vec::new(),
+        })
+    }
+
     /// True if this test has a server for itself.
     pub fn exclusive(&self) -> bool {
         !self.turns.is_empty()

@@ -1,5 +1,7 @@
 //! A server that sends anything: whatever comes, at whatever stage, the end is an error and never a panic or a wait.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests stop the test")]
+
 use std::time::Duration;
 
 use replication::{ConnectError, ConnectOptions, Frame, connect_replication, connect_sql};

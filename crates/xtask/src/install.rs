@@ -19,6 +19,10 @@ pub enum Need {
     Maven,
     /// npm, which fetches PostgreSQL's other versions.
     Npm,
+    /// A program started under a clock of its own.
+    Faketime,
+    /// A connection pooler in front of PostgreSQL.
+    PgBouncer,
     /// What building librdkafka takes: C and C++ compilers, make, pkg-config, headers of OpenSSL and zlib.
     Librdkafka,
 }
@@ -73,6 +77,8 @@ impl Need {
             Self::Java => vec![("default-jre-headless", has_java())],
             Self::Maven => vec![("maven", runs("mvn", "-version"))],
             Self::Npm => vec![("npm", runs("npm", "--version"))],
+            Self::Faketime => vec![("faketime", runs("faketime", "--version"))],
+            Self::PgBouncer => vec![("pgbouncer", runs("pgbouncer", "--version"))],
             Self::Librdkafka => vec![
                 ("g++", runs("c++", "--version") && runs("cc", "--version")),
                 ("make", runs("make", "--version")),

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use xtask::install::{Need, ensure};
 
 use super::run::{Counts, Interrupt, command_line, counted, plain};
-use super::test_full::{FULL, build, matrix};
+use super::test_full::{FULL, build, field, matrix};
 use super::tidy;
 use crate::report;
 
@@ -49,6 +49,8 @@ pub(crate) enum Work {
     BuiltTests(&'static [&'static str]),
     /// The end-to-end tests once per version of PostgreSQL.
     Matrix,
+    /// Field problems in full.
+    Field,
     /// A rustdoc run.
     Docs,
     /// A cargo-deny run; the program is built first if it is missing.
@@ -191,6 +193,7 @@ impl Part {
                     .try_for_each(|words| tests(words, arguments, interrupt, counts))
             }
             Work::Matrix => matrix(arguments, interrupt, counts),
+            Work::Field => field(arguments, interrupt, counts),
             Work::Docs => docs(interrupt),
             Work::Licences => licences(interrupt),
         }

@@ -40,6 +40,11 @@ pub(crate) const FULL: &[Part] = &[
         about: "twenty rounds of random faults",
         work: Work::Program("cargo xtask chaos --rounds 20"),
     },
+    Part {
+        name: "field",
+        about: "field problems with the times and sizes they are told with, and resources used up",
+        work: Work::Field,
+    },
 ];
 
 /// Builds the connector and what runs it, which `cargo test` alone would not: the tests' package does not depend on it.
@@ -49,6 +54,47 @@ pub(crate) const FULL: &[Part] = &[
 pub(crate) fn build(interrupt: &Interrupt) -> Result<()> {
     let mut build = command_line("cargo build --locked --workspace --bins --tests")?;
     plain(&mut build, interrupt)
+}
+
+/// The tests whose times and sizes are scaled down in the usual run, or that run only here.
+const SCALED: [&str; 16] = [
+    "b01_",
+    "b02_",
+    "b18_",
+    "b19_",
+    "b20_",
+    "b21_",
+    "b22_",
+    "b23_",
+    "b25_",
+    "b26_",
+    "b27_",
+    "b29_",
+    "b31_g_",
+    "thousands_of_",
+    "prepared_",
+    "resources::",
+];
+
+/// Runs those tests in full. `arguments` takes the place of the names.
+///
+/// # Errors
+/// A test fails, or the user interrupts.
+pub(crate) fn field(
+    arguments: &[String],
+    interrupt: &Interrupt,
+    counts: &mut Counts,
+) -> Result<()> {
+    ensure(&[Need::Faketime, Need::PgBouncer])?;
+    build(interrupt)?;
+    let mut command = command_line("cargo test --locked --workspace --test e2e --")?;
+    if arguments.is_empty() {
+        command.args(SCALED);
+    } else {
+        command.args(arguments);
+    }
+    command.env("POSTHASTE_TEST_FULL", "1");
+    counted(&mut command, interrupt, counts)
 }
 
 /// Runs the end-to-end tests once per version, all of them also when one fails.

@@ -1,0 +1,167 @@
+//! Credentials that change under a running connector: read again at every connect, and told once when they no longer fit.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::checker::{Repeats, check};
+use e2e::config::Config;
+use e2e::fixture::{Fixture, PASSWORD, SOON};
+use e2e::wait;
+use e2e::writer::Load;
+use xtask::scratch::Scratch;
+
+/// Ends the connector's backends, as the server does when it restarts.
+async fn terminate(fixture: &Fixture, role: &str) -> Result<()> {
+    fixture
+        .sql(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+        ))
+        .await
+}
+
+/// Tries to sign in that the server refused.
+fn refusals(fixture: &Fixture) -> usize {
+    let log = fixture.servers.postgres.log();
+    log.lines()
+        .filter(|line| line.contains("authentication failed") && line.contains(&fixture.role))
+        .count()
+}
+
+/// B25 g: a changed password, and a role of another name, are told once and end the process; nobody is hammered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_g_credentials_changed_during_an_outage_end_the_process_at_once() -> Result<()> {
+    for (name, change) in [
+        ("b25_g_password", "PASSWORD 'another'"),
+        ("b25_g_renamed", "RENAME TO b25_g_other"),
+    ] {
+        let fixture = Fixture::new(name).await?;
+        let mut consumer = fixture.consumer(&["order"])?;
+        let connector = fixture.start().await?;
+        let client = fixture.client().await?;
+        fixture.insert(&client, 1).await?;
+        consumer.wait_for_records(1, SOON).await?;
+        fixture.watch_slot().await?.catches_up(SOON).await?;
+        let (role, slot) = (&fixture.role, fixture.watch_slot().await?);
+        let walsender = slot.walsender().await?;
+        fixture.sql(&format!("ALTER ROLE {role} {change}")).await?;
+        client
+            .execute("SELECT pg_terminate_backend($1)", &[&walsender])
+            .await?;
+        let code = connector.exit_code(SOON).await?;
+        ensure!(code == 3, "exit code {code}");
+        let told = connector.messages_with(&["PH0202: ", "28P01"]);
+        ensure!(told.len() == 1, "{}", connector.log());
+        ensure!(refusals(&fixture) <= 2, "{} tries", refusals(&fixture));
+        // With the right ones it goes on where it was.
+        let url = match change.strip_prefix("RENAME TO ") {
+            None => fixture
+                .servers
+                .postgres
+                .url(role, Some("another"), &fixture.database),
+            Some(renamed) => {
+                // Renaming clears an md5 password; SCRAM's stays.
+                fixture
+                    .servers
+                    .postgres
+                    .url(renamed, Some(PASSWORD), &fixture.database)
+            }
+        };
+        fixture.insert(&client, 2).await?;
+        let connector = fixture
+            .start_with(&fixture.config().with_text("source.url", &url))
+            .await?;
+        consumer.wait_for_records(2, SOON).await?;
+        ensure!(consumer.read_to_end().await?.len() == 2);
+        connector.stop().await?;
+    }
+    Ok(())
+}
+
+/// The configuration without a password in its URL.
+fn without_password(fixture: &Fixture) -> Config {
+    let postgres = &fixture.servers.postgres;
+    let url = postgres.url(&fixture.role, None, &fixture.database);
+    fixture.config().with_text("source.url", &url)
+}
+
+/// Rotates the password under load twice: after each terminated backend the connector is back with the new one.
+async fn rotates(fixture: &Fixture, config: &Config, file: &Path) -> Result<()> {
+    std::fs::write(file, PASSWORD)?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start_with(config).await?;
+    let slot = fixture.watch_slot().await?;
+    let load = Load::steady(40).start(fixture).await?;
+    consumer.wait_for_events(50, SOON).await?;
+    for password in ["rotated-once", "rotated 'twice'"] {
+        let before = slot.walsender().await?;
+        std::fs::write(file, format!("{password}\n"))?;
+        let quoted = password.replace('\'', "''");
+        fixture
+            .sql(&format!("ALTER ROLE {} PASSWORD '{quoted}'", fixture.role))
+            .await?;
+        terminate(fixture, &fixture.role).await?;
+        wait::until_true("another walsender", SOON, async || {
+            Ok(slot
+                .state()
+                .await?
+                .active_pid
+                .is_some_and(|pid| pid != before))
+        })
+        .await?;
+        load.goes_on_for(50, SOON).await?;
+    }
+    let ledger = load.stop().await?;
+    consumer
+        .wait_for_events(ledger.len(), Duration::from_secs(30))
+        .await?;
+    slot.catches_up(SOON).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
+    connector.stop().await?;
+    for password in [PASSWORD, "rotated-once", "twice"] {
+        ensure!(
+            !connector.log().contains(password),
+            "a password is in the log"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_file_is_read_again_at_every_connect() -> Result<()> {
+    let fixture = Fixture::new("rotated_file").await?;
+    let folder = Scratch::new("rotated")?;
+    let file = folder.path().join("password");
+    let config =
+        without_password(&fixture).with_text("source.password_file", &file.to_string_lossy());
+    rotates(&fixture, &config, &file).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_command_is_run_at_every_connect() -> Result<()> {
+    let fixture = Fixture::new("token").await?;
+    let folder = Scratch::new("token")?;
+    let file = folder.path().join("token");
+    let command = Fixture::list(&["cat", &file.to_string_lossy()]);
+    let config = without_password(&fixture).with("source.token_command", command);
+    rotates(&fixture, &config, &file).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_command_that_fails_is_waited_for() -> Result<()> {
+    let fixture = Fixture::new("token_fails").await?;
+    let folder = Scratch::new("token_fails")?;
+    let file = folder.path().join("token");
+    let command = Fixture::list(&["cat", &file.to_string_lossy()]);
+    let config = without_password(&fixture).with("source.token_command", command);
+    let connector = e2e::connector::Connector::start(&config)?;
+    connector.prints(&["PH0216"], SOON).await?;
+    ensure!(!connector.is_ready().await);
+    std::fs::write(&file, PASSWORD)?;
+    connector.ready().await?;
+    ensure!(
+        connector.messages_with(&["PH0216"]).len() == 1,
+        "one line an outage"
+    );
+    connector.stop().await
+}
