@@ -16,6 +16,7 @@ use crate::Delivery;
 use crate::fault::{Fault, Victim};
 use crate::stage::Stage;
 pub(crate) use crate::world::World;
+use crate::world::positions;
 
 /// What is to be played.
 pub(crate) struct Round<'a> {
@@ -93,7 +94,7 @@ impl<'a> Round<'a> {
             ))
             .await?;
         let mut consumer = fixture.consumer(&["order"])?;
-        let mut world = World::new(self.stage, &fixture)?;
+        let mut world = World::new(self.stage, &fixture, self.delivery)?;
         let load = Load {
             seed: self.seed,
             ..Load::steady(TRANSACTIONS_PER_SECOND)
@@ -127,7 +128,7 @@ impl<'a> Round<'a> {
             .await
             .map(|_| ());
         let confirmed = world.confirms_everything(CONFIRMED_WITHIN).await;
-        outcome.records = consumer.read_to_end().await?.to_vec();
+        outcome.records = self.read_all(world).await?;
         let repeats = match self.delivery {
             Delivery::AtLeastOnce => Repeats::Reruns,
             Delivery::ExactlyOnce => Repeats::Forbidden,
@@ -136,7 +137,7 @@ impl<'a> Round<'a> {
         read?;
         confirmed?;
         world.ends_clean().await?;
-        let more = consumer.read_to_end().await?.len();
+        let more = self.read_all(world).await?.len();
         let before = outcome.records.len();
         ensure!(
             more == before,
@@ -144,6 +145,13 @@ impl<'a> Round<'a> {
             more - before
         );
         Ok(())
+    }
+
+    /// What stands in the topic, as a consumer reads it that comes now and sees committed records only.
+    async fn read_all(&self, world: &World<'_>) -> Result<Vec<Record>> {
+        let topics = [world.topic()];
+        let mut consumer = Consumer::new(&self.stage.kafka.bootstrap(), &topics)?;
+        Ok(consumer.read_committed_to_end().await?.to_vec())
     }
 
     /// Begins faults and ends them, so that sometimes two last at the same time.
@@ -192,13 +200,10 @@ impl<'a> Round<'a> {
 
     /// Leaves nothing behind that the next rounds would have to carry.
     async fn clear(&self, fixture: Fixture) -> Result<()> {
-        let (database, role, topic) = (
-            fixture.database.clone(),
-            fixture.role.clone(),
-            fixture.topic("order"),
-        );
+        let (database, role) = (fixture.database.clone(), fixture.role.clone());
+        let topics = vec![fixture.topic("order"), positions(&fixture)];
         drop(fixture);
-        self.stage.forget(&database, &role, &topic).await
+        self.stage.forget(&database, &role, topics).await
     }
 }
 

@@ -64,8 +64,13 @@ impl Stage {
     }
 
     /// Removes what a round has made.
-    pub(crate) async fn forget(&self, database: &str, role: &str, topic: &str) -> Result<()> {
-        let (kafka, topic) = (Arc::clone(&self.kafka), topic.to_owned());
+    pub(crate) async fn forget(
+        &self,
+        database: &str,
+        role: &str,
+        topics: Vec<String>,
+    ) -> Result<()> {
+        let kafka = Arc::clone(&self.kafka);
         let postgres = Arc::clone(&self.postgres);
         let statements = [
             format!("DROP DATABASE {database} WITH (FORCE)"),
@@ -75,7 +80,11 @@ impl Stage {
             for statement in statements {
                 postgres.psql("postgres", &statement)?;
             }
-            kafka.delete_topic(&topic)
+            for topic in topics {
+                // There are positions only where they are needed.
+                kafka.delete_topic(&topic).ok();
+            }
+            Ok(())
         })
         .await?
     }

@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use xtask::postgres::StopMode;
 use xtask::process::Signal;
 
+use crate::Delivery;
 use crate::fault::signal;
 use crate::stage::Stage;
 
@@ -41,7 +42,7 @@ const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(60);
 const AWAKE_FOR: Duration = Duration::from_millis(800);
 
 impl<'a> World<'a> {
-    pub(crate) fn new(stage: &'a Stage, fixture: &'a Fixture) -> Result<Self> {
+    pub(crate) fn new(stage: &'a Stage, fixture: &'a Fixture, delivery: Delivery) -> Result<Self> {
         let port = stage.postgres.port();
         let url = stage.postgres.url(
             &fixture.role,
@@ -49,8 +50,7 @@ impl<'a> World<'a> {
             &fixture.database,
         );
         let proxied = format!(":{}/", stage.postgres_link.port());
-        let config = fixture
-            .config()
+        let config = delivering(fixture, delivery)
             .with_text("source.url", &url.replace(&format!(":{port}/"), &proxied))
             .with_text("source.status_interval", "500ms")
             .with_text("kafka.brokers", &stage.brokers())
@@ -73,6 +73,11 @@ impl<'a> World<'a> {
         };
         world.start_connector()?;
         Ok(world)
+    }
+
+    /// The topic that all events of a round go to.
+    pub(crate) fn topic(&self) -> String {
+        self.fixture.topic("order")
     }
 
     pub(crate) fn connector(&self) -> Result<&Connector> {
@@ -273,5 +278,21 @@ impl<'a> World<'a> {
         if let Some(before) = std::mem::replace(&mut self.connector, next) {
             self.logs.push(before.log());
         }
+    }
+}
+
+/// The topic in which an exactly-once connector keeps its position.
+pub(crate) fn positions(fixture: &Fixture) -> String {
+    format!("{}.positions", fixture.slot)
+}
+
+fn delivering(fixture: &Fixture, delivery: Delivery) -> Config {
+    let config = fixture.config();
+    match delivery {
+        Delivery::AtLeastOnce => config,
+        Delivery::ExactlyOnce => config
+            .with_text("kafka.delivery", "exactly-once")
+            .with_text("kafka.position_topic", &positions(fixture))
+            .with_text("kafka.transaction_timeout", "10s"),
     }
 }
