@@ -5,7 +5,7 @@ use crate::cursor::Cursor;
 /// An Insert made of a larger one's first bytes: columns that are whole in them, NULL for the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InsertHead {
-    /// A message that [`decode`](crate::decode) takes, with as many columns as the real one.
+    /// A message that [`decode`](crate::decode()) takes, with as many columns as the real one.
     pub message: Vec<u8>,
     /// How many columns, from the first on, are as they were sent.
     pub known_columns: usize,

@@ -62,7 +62,7 @@ pub struct TakeoverArgs {
     pub config: FileArgs,
     /// Where the offset is stored: topic (the worker's offset.storage.topic), topic:NAME, a file, or - for standard input
     ///
-    /// A file holds Connect's answer to GET /connectors/NAME/offsets, lines KEY<tab>VALUE of the offsets topic, the offset's
+    /// A file holds Connect's answer to GET /connectors/NAME/offsets, lines of KEY, a tab and VALUE from the offsets topic, the offset's
     /// JSON object alone, or is the offsets file of a standalone worker or of Debezium Server.
     #[arg(long, value_name = "SOURCE")]
     pub offsets: OffsetSource,

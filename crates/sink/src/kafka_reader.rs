@@ -13,7 +13,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::error::KafkaConfigError;
 use crate::kafka_options::{KafkaConfig, config_error};
 
-/// Reads committed records. Blocks, each call for [`ANSWER_TIMEOUT`] at most.
+/// Reads committed records. Blocks, each call for 20 seconds at most.
 ///
 /// Invariant: nothing is written to the cluster, no topic and no group's offset.
 pub struct TopicReader {
@@ -157,7 +157,7 @@ impl TopicReader {
     ///
     /// # Errors
     ///
-    /// Nothing came for [`ANSWER_TIMEOUT`], or the broker refuses.
+    /// Nothing came for 20 seconds, or the broker refuses.
     pub fn next_record(&mut self) -> Result<Option<ReadRecord>, ReadTopicError> {
         let Some(reading) = &self.reading else {
             return Ok(None);
