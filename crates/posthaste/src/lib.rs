@@ -49,6 +49,7 @@ pub mod logging;
 pub mod memory;
 pub mod metrics;
 mod metrics_text;
+mod pacing;
 pub mod parked_row;
 pub mod parking;
 mod parking_commands;

@@ -16,6 +16,7 @@ use crate::health::Health;
 use crate::intake::{Intake, Taken};
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
+use crate::pacing::Pacing;
 use crate::parking_lot::{Hold, ParkingLot};
 use crate::poison::Tally;
 use crate::policy::RunError;
@@ -41,8 +42,7 @@ pub struct Pipeline<'a> {
     paused_since: Option<Instant>,
     /// When a poison event was last logged.
     poison_told_at: Option<Instant>,
-    /// When a batch was last handed over.
-    handed_over_at: Option<Instant>,
+    pacing: Pacing,
 }
 
 /// What is kept from one connection to the next.
@@ -103,7 +103,7 @@ impl<'a> Pipeline<'a> {
             search,
             paused_since: None,
             poison_told_at: None,
-            handed_over_at: None,
+            pacing: Pacing::default(),
         }
     }
 
@@ -264,7 +264,7 @@ impl<'a> Pipeline<'a> {
         if !reading {
             self.progress.handle_paused(now);
         }
-        if self.is_hand_over_due(now) {
+        if self.pacing.is_due(now.instant) {
             self.hand_over_now(now)?;
         }
         Ok(())
@@ -348,7 +348,7 @@ impl<'a> Pipeline<'a> {
         warn!(code = %reason.code, ?tally, "{action}: {}: {}", reason.code, reason.text);
     }
 
-    /// Hands over what was read, or leaves it in the batch for [`HAND_OVER_GAP`]. A row that could not be taken comes
+    /// Hands over what was read, or leaves it in the batch until the [`Pacing`] lets it go. A row that could not be taken comes
     /// after those that could.
     fn hand_over(&mut self, taken: Result<(), RunError>, now: Now) -> Result<(), RunError> {
         let full = self
@@ -357,7 +357,7 @@ impl<'a> Pipeline<'a> {
             .is_some_and(|batch| is_full(batch));
         // What was put aside has to be written down first; the loop does that next, and the batch waits.
         let settled = self.intake.poison().aside().is_empty();
-        if settled && (full || taken.is_err() || self.is_hand_over_due(now)) {
+        if settled && (full || taken.is_err() || self.pacing.is_due(now.instant)) {
             self.hand_over_now(now)?;
         }
         self.metrics.received(self.progress.received());
@@ -369,20 +369,14 @@ impl<'a> Pipeline<'a> {
     }
 
     pub(crate) fn hand_over_now(&mut self, now: Now) -> Result<(), RunError> {
-        self.handed_over_at = Some(now.instant);
+        self.pacing.handed_over(now.instant);
         Ok(self.publishing.submit(self.intake.newest())?)
-    }
-
-    /// After a pause what was read goes on at once; in a burst it waits for its neighbours.
-    fn is_hand_over_due(&self, now: Now) -> bool {
-        self.handed_over_at
-            .is_none_or(|at| now.instant >= at + HAND_OVER_GAP)
     }
 
     fn next_wake(&self, now: Now) -> Instant {
         let deadline = self.progress.next_deadline(now);
-        match self.handed_over_at {
-            Some(at) if self.publishing.has_something() => deadline.min(at + HAND_OVER_GAP),
+        match self.pacing.due_at() {
+            Some(at) if self.publishing.has_something() => deadline.min(at),
             _ => deadline,
         }
     }
@@ -421,10 +415,6 @@ fn take(
 pub(crate) fn is_full(batch: &Batch) -> bool {
     batch.records.byte_len() >= BATCH_BYTES_MAX || batch.entries.len() >= BATCH_ENTRIES_MAX
 }
-
-/// Batches are handed over at most once in this time, unless they are full: each hand-over wakes the other thread, and a
-/// server that sends a transaction at a time would otherwise make the two threads take turns for every one of them.
-const HAND_OVER_GAP: Duration = Duration::from_millis(1);
 
 /// Of poison events one is logged in this time; all are counted.
 const POISON_TOLD_EVERY: Duration = Duration::from_secs(10);

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::intake::Tolerance;
+use crate::pacing::HAND_OVER_GAP;
 use crate::publishing::tests::Prompt;
 
 /// Decision 0010: what comes one by one in a burst is handed over once a millisecond, not one by one.

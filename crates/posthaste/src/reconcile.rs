@@ -17,6 +17,7 @@ use tokio_postgres::Client;
 use crate::captured;
 use crate::clock::Now;
 use crate::codes::{Code, Problem};
+use crate::commands::printing::unwritten;
 use crate::config::Pipeline;
 use crate::connect_catalog;
 use crate::explain;
@@ -413,11 +414,7 @@ fn list(
         record.topic,
         String::from_utf8_lossy(id).escape_debug()
     )
-    .map_err(|error| {
-        Problem::new(Code::Unexpected, "standard output")
-            .found(error.kind().to_string())
-            .caused_by(error)
-    })
+    .map_err(unwritten)
 }
 
 fn behind(slot: &str, confirmed: Lsn, seen: Lsn, active: bool) -> Problem {

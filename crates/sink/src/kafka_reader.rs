@@ -238,19 +238,9 @@ impl fmt::Debug for TopicReader {
 
 /// The connection's settings as the user gave them for the producer, and nothing of the producer's own.
 pub(crate) fn reader_config(config: &KafkaConfig) -> ClientConfig {
-    let mut options = ClientConfig::new();
+    let mut options = config.connection_config();
     for (name, value) in OPTIONS {
         options.set(*name, *value);
-    }
-    options.set("bootstrap.servers", &config.brokers);
-    options.set("client.id", &config.client_id);
-    for (name, value) in &config.properties {
-        if CONNECTION_PREFIXES
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-        {
-            options.set(name, value);
-        }
     }
     options
 }
@@ -302,25 +292,6 @@ const OPTIONS: &[(&str, &str)] = &[
     ("fetch.wait.max.ms", "50"),
     // Memory is bounded by this and by the largest record.
     ("queued.max.messages.kbytes", "16384"),
-    ("log.connection.close", "false"),
-];
-
-/// Properties of a producer that say how to reach the brokers; the others do not concern a reader.
-const CONNECTION_PREFIXES: &[&str] = &[
-    "security.",
-    "sasl.",
-    "ssl.",
-    "enable.sasl.",
-    "enable.ssl.",
-    "enabled_sasl_mechanisms",
-    "broker.",
-    "client.",
-    "socket.",
-    "connections.",
-    "reconnect.",
-    "https.",
-    "debug",
-    "log_level",
 ];
 
 /// How long one answer is waited for.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
@@ -18,6 +18,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::error::{Failure, PublishError};
 use crate::kafka_creation::block_on;
 use crate::kafka_options::KafkaConfig;
+use crate::kafka_retention::cleanup_policy;
 
 /// The compacted topic of one partition that positions are kept in.
 #[derive(Debug, Clone)]
@@ -191,20 +192,15 @@ impl PositionTopic {
     fn judge_policy(&self) -> Result<(), PositionTopicError> {
         let admin = self.admin()?;
         let options = AdminOptions::new().request_timeout(Some(ANSWER_TIMEOUT));
-        let asked = block_on(
-            admin.describe_configs([&ResourceSpecifier::Topic(&self.name)], &options),
-            ANSWER_TIMEOUT * 2,
-        );
-        let Some(Ok(described)) = asked else {
-            tracing::debug!(?asked, "the position topic's settings cannot be read");
-            return Ok(());
+        let asked = cleanup_policy(&admin, &self.name, &options);
+        let policy = match block_on(asked, ANSWER_TIMEOUT * 2) {
+            Some(Ok(policy)) => policy,
+            unknown => {
+                tracing::debug!(?unknown, "the position topic's settings cannot be read");
+                return Ok(());
+            }
         };
-        let policy = described
-            .iter()
-            .flatten()
-            .flat_map(|resource| &resource.entries)
-            .find(|entry| entry.name == "cleanup.policy")
-            .and_then(|entry| entry.value.as_deref());
+        let policy = policy.as_deref();
         let policies: Option<BTreeSet<&str>> = policy.map(|policy| policy.split(',').collect());
         match policies {
             Some(policies) if policies.contains("delete") || !policies.contains("compact") => {

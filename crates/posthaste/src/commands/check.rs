@@ -8,11 +8,12 @@ use sink::{KafkaProducer, Producer};
 use crate::brokers::PROBE_TIMEOUT;
 use crate::cli::CheckArgs;
 use crate::codes::{Code, Problem};
+use crate::commands::printing::as_problem;
 use crate::config::{self, Pipeline};
 use crate::explain;
 use crate::logging;
 use crate::parking_lot;
-use crate::policy::{self, RunError, Verdict};
+use crate::policy::RunError;
 use crate::preconditions::{self, Checked};
 use crate::settings;
 
@@ -68,12 +69,4 @@ fn report(pipeline: &Pipeline, checked: &Checked, out: &mut dyn Write) -> std::i
         "pipeline {}: ready; slot {} stands at {}, the server's WAL at {}, brokers answer",
         pipeline.name, pipeline.source.slot, checked.slot_confirmed, checked.server_wal_position
     )
-}
-
-/// For a check, what would be retried is as much a finding as what would stop.
-fn as_problem(error: RunError) -> Problem {
-    match policy::decide(error, pgoutput::Lsn::ZERO, true) {
-        Verdict::Halt(problem) => *problem,
-        Verdict::Retry(retry) => *retry.problem,
-    }
 }

@@ -6,6 +6,7 @@ use debezium::{NativeConfig, Reading};
 
 use crate::cli_connect::ConvertArgs;
 use crate::codes::{Code, Problem};
+use crate::commands::printing::{line, write};
 use crate::config;
 use crate::config_connect::remarks;
 use crate::connect_file::counted;
@@ -101,38 +102,5 @@ fn first_start(native: &NativeConfig) -> String {
     }
 }
 
-/// Appends one line, whatever the text holds.
-pub(crate) fn line(out: &mut String, text: &str) {
-    for character in text.chars() {
-        if character.is_control() {
-            out.extend(character.escape_default());
-        } else {
-            out.push(character);
-        }
-    }
-    out.push('\n');
-}
-
-pub(crate) fn write(text: &str, out: &mut dyn Write) -> Result<(), Problem> {
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|error| {
-        Problem::new(Code::Unexpected, "standard output")
-            .found(error.kind().to_string())
-            .caused_by(error)
-    })
-}
-
 /// Exit status where `run` would start.
 const EXIT_CLEAN: u8 = 0;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_stays_one_line() {
-        let mut out = String::new();
-        line(&mut out, "a\nb\u{1b}[31m é");
-        assert_eq!(out, "a\\nb\\u{1b}[31m é\n");
-    }
-}

@@ -8,7 +8,7 @@ use sink::{ReadRecord, ReadTopicError, TopicReader};
 use crate::cli_diff::{Bound, DiffArgs};
 use crate::clock::Now;
 use crate::codes::{Code, Problem};
-use crate::commands::debezium::{line, write};
+use crate::commands::printing::{line, write};
 use crate::config;
 use crate::diff::{Finding, Lone, Manner, Records, Side, compare};
 use crate::diff_rules::{Kind, Rules};

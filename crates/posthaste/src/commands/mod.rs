@@ -5,6 +5,7 @@ pub mod config;
 pub mod debezium;
 pub mod diff;
 pub mod parked;
+pub(crate) mod printing;
 pub mod reconcile;
 pub mod run;
 pub mod skip;

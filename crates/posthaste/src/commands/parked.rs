@@ -1,15 +1,15 @@
 //! `posthaste parked …`: looks at parked events and decides about them. The running connector does the rest.
 
-use std::fmt::Write as _;
 use std::io::Write;
 
 use crate::cli_parked::{EditArgs, ParkedCommand, Place, SelectArgs, column_and, column_and_file};
 use crate::codes::{Code, Problem};
+use crate::commands::printing::{as_problem, line, write};
 use crate::config::{self, Pipeline};
 use crate::logging;
 use crate::parking::{Access, Parking};
 use crate::parking_commands::{Listed, Selection, Shown};
-use crate::policy::{self, OnPoison, RunError, Verdict};
+use crate::policy::OnPoison;
 use crate::settings;
 
 /// Carries out one of the commands and reports on `out`.
@@ -23,11 +23,11 @@ pub async fn run(command: &ParkedCommand, out: &mut dyn Write) -> Result<(), Pro
             let (parking, _) = open(&arguments.place).await?;
             let id = arguments.aggregate_id.as_deref();
             let listed = parking.list(id, arguments.all, arguments.limit).await;
-            list(&listed.map_err(problem)?)
+            list(&listed.map_err(as_problem)?)
         }
         ParkedCommand::Show(arguments) => {
             let (parking, _) = open(&arguments.place).await?;
-            let shown = parking.show(arguments.number).await.map_err(problem)?;
+            let shown = parking.show(arguments.number).await.map_err(as_problem)?;
             show(&shown.ok_or_else(|| unknown(arguments.number))?)
         }
         ParkedCommand::Edit(arguments) => edit(arguments).await?,
@@ -60,7 +60,7 @@ async fn edit(arguments: &EditArgs) -> Result<String, Problem> {
         let changed = parking
             .edit(arguments.number, column, value.as_deref())
             .await;
-        if !changed.map_err(problem)? {
+        if !changed.map_err(as_problem)? {
             return Err(Problem::new(
                 Code::ParkedUnknown,
                 format!("parked event {}", arguments.number),
@@ -81,7 +81,10 @@ async fn edit(arguments: &EditArgs) -> Result<String, Problem> {
 
 async fn retry(arguments: &SelectArgs) -> Result<String, Problem> {
     let (parking, pipeline) = open(&arguments.place).await?;
-    let queued = parking.queue(selection(arguments)).await.map_err(problem)?;
+    let queued = parking
+        .queue(selection(arguments))
+        .await
+        .map_err(as_problem)?;
     let mut text = String::new();
     line(&mut text, &format!("{queued} held events queued"));
     if settings::poison_rules(&pipeline).action != OnPoison::Park {
@@ -98,7 +101,7 @@ async fn discard(arguments: &SelectArgs) -> Result<String, Problem> {
     let discarded = parking
         .discard(selection(arguments))
         .await
-        .map_err(problem)?;
+        .map_err(as_problem)?;
     let mut text = String::new();
     line(&mut text, &format!("{discarded} events discarded"));
     Ok(text)
@@ -123,14 +126,14 @@ pub(crate) async fn open(place: &Place) -> Result<(Parking, Pipeline), Problem> 
         return Err(Problem::new(Code::ConfigPipelineCount, "pipeline").found("none"));
     };
     let options = settings::connect_options(&pipeline).await;
-    let options = options.map_err(problem)?;
+    let options = options.map_err(as_problem)?;
     let sql = replication::connect_sql(&options)
         .await
         .map_err(crate::explain::connect)?;
     let parking = Parking::new(sql, &pipeline.poison.schema, &pipeline.source.slot)
         .await
-        .map_err(problem)?;
-    let tables = parking.tables().await.map_err(problem)?;
+        .map_err(as_problem)?;
+    let tables = parking.tables().await.map_err(as_problem)?;
     for (table, access) in [("parked", tables.parked), ("skipped", tables.skipped)] {
         if access != Access::Granted
             && let Some(problem) = parking.complain(table, access)
@@ -202,14 +205,6 @@ fn show(shown: &Shown) -> String {
     text
 }
 
-/// For a command, what would be retried is as much an end as what would stop.
-pub(crate) fn problem(error: RunError) -> Problem {
-    match policy::decide(error, pgoutput::Lsn::ZERO, true) {
-        Verdict::Halt(problem) => *problem,
-        Verdict::Retry(retry) => *retry.problem,
-    }
-}
-
 fn unknown(number: i64) -> Problem {
     Problem::new(Code::ParkedUnknown, format!("parked event {number}"))
         .found("none of this number in this slot")
@@ -222,37 +217,9 @@ fn malformed(option: &str) -> Problem {
         .needed("COLUMN=VALUE")
 }
 
-/// One line, whatever characters a name or a value has.
-fn line(text: &mut String, content: &str) {
-    for character in content.chars() {
-        if character.is_control() && character != '\t' {
-            write!(text, "{}", character.escape_default()).ok();
-        } else {
-            text.push(character);
-        }
-    }
-    text.push('\n');
-}
-
-pub(crate) fn write(text: &str, out: &mut dyn Write) -> Result<(), Problem> {
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|error| {
-        Problem::new(Code::Unexpected, "standard output")
-            .found(error.kind().to_string())
-            .caused_by(error)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_cannot_break_out_of_its_line() {
-        let mut text = String::new();
-        line(&mut text, "a\nb\u{1b}[31m");
-        assert_eq!(text, "a\\nb\\u{1b}[31m\n");
-    }
 
     #[test]
     fn an_empty_list_says_so() {

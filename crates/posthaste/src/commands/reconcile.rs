@@ -2,13 +2,11 @@
 
 use std::io::Write;
 
-use pgoutput::Lsn;
-
 use crate::cli_reconcile::ReconcileArgs;
-use crate::codes::{Code, Problem};
+use crate::codes::Problem;
+use crate::commands::printing::{as_problem, unwritten};
 use crate::config;
 use crate::logging;
-use crate::policy::{self, Verdict};
 use crate::reconcile::{self, Outcome, Wish};
 
 /// Compares, lists on `out`, publishes what is asked for, and returns the exit status: 5 if rows are left that are missing
@@ -24,18 +22,8 @@ pub async fn run(arguments: &ReconcileArgs, out: &mut dyn Write) -> Result<u8, P
     let mut status = 0;
     for pipeline in &config.pipelines {
         let outcome = reconcile::run(pipeline, &wish, out).await;
-        let outcome = outcome.map_err(|error| {
-            // For a command, what would be tried again is as much an end as what would stop.
-            match policy::decide(error, Lsn::ZERO, true) {
-                Verdict::Halt(problem) => *problem,
-                Verdict::Retry(retry) => *retry.problem,
-            }
-        })?;
-        summarize(&outcome, &wish, out).map_err(|error| {
-            Problem::new(Code::Unexpected, "standard output")
-                .found(error.kind().to_string())
-                .caused_by(error)
-        })?;
+        let outcome = outcome.map_err(as_problem)?;
+        summarize(&outcome, &wish, out).map_err(unwritten)?;
         if !outcome.is_clean() {
             status = EXIT_ROWS_LEFT;
         }

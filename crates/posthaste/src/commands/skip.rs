@@ -4,7 +4,8 @@ use std::io::Write;
 
 use crate::cli_parked::SkipArgs;
 use crate::codes::Problem;
-use crate::commands::parked::{open, problem, write};
+use crate::commands::parked::open;
+use crate::commands::printing::{as_problem, write};
 
 /// Writes the decision to the audit log and reports on `out`.
 ///
@@ -17,7 +18,7 @@ pub async fn run(arguments: &SkipArgs, out: &mut dyn Write) -> Result<(), Proble
     let number = parking
         .request_skip(event, arguments.row, arguments.reason.as_deref())
         .await
-        .map_err(problem)?;
+        .map_err(as_problem)?;
     let which = match (event, arguments.row) {
         (Some(event), _) => format!("event {event}"),
         (None, Some(row)) => format!("row {row}"),

@@ -11,10 +11,9 @@ use router::connect::ConnectRouter;
 
 use crate::cli_connect::{TakeoverArgs, VariantArgument};
 use crate::codes::{Code, Problem};
-use crate::commands::debezium::{line, write};
+use crate::commands::printing::{as_problem, line, write};
 use crate::config::{self, Config, Pipeline};
 use crate::handover::{Handover, HandoverFile};
-use crate::policy::{self, RunError, Verdict};
 use crate::preconditions::{self, CheckError, Checked, Wanted};
 use crate::routing::Routing;
 use crate::source::Opened;
@@ -357,12 +356,4 @@ fn shown(stored: &StoredOffset) -> String {
         place(stored.lsn.or(stored.lsn_proc)),
         place(stored.lsn_commit),
     )
-}
-
-/// Here, what would be retried is as much a finding as what would stop.
-fn as_problem(error: RunError) -> Problem {
-    match policy::decide(error, Lsn::ZERO, true) {
-        Verdict::Halt(problem) => *problem,
-        Verdict::Retry(retry) => *retry.problem,
-    }
 }
