@@ -1,5 +1,6 @@
 //! Exactly once: a read-committed consumer sees each event once, in order, whatever is killed, cut, frozen or taken over.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +12,9 @@ use e2e::fixture::{Fixture, SOON};
 use e2e::ledger::Ledger;
 use e2e::random::Random;
 use e2e::servers::{NODE, Servers};
+use e2e::wait;
 use e2e::writer::Load;
+use xtask::kafka::{Kafka, KafkaOptions};
 use xtask::process::Signal;
 
 /// The usual configuration with a position topic of the test's own.
@@ -235,6 +238,36 @@ async fn a_position_topic_that_was_deleted_stops_the_start() -> Result<()> {
     accepted.ready().await?;
     each_once(&fixture, &mut consumer, &ledger).await?;
     accepted.stop().await
+}
+
+/// The server has sent rows, but nothing was published yet and the slot has not moved: no position can be missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_start_that_was_cut_short_is_followed_by_another_first_start() -> Result<()> {
+    // Nobody can claim a transactional id while the coordinator's topic lacks a replica.
+    let kafka = tokio::task::block_in_place(|| {
+        Kafka::start(KafkaOptions {
+            properties: vec![("transaction.state.log.min.isr".into(), "2".into())],
+            ..KafkaOptions::default()
+        })
+    })?;
+    let servers = Servers::of(Servers::shared()?.postgres, Arc::new(kafka));
+    let fixture = Fixture::on(servers, "once_cut").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let ledger = Load::new(100).run(&fixture).await?;
+    let config = exactly_once(&fixture).without("state.directory");
+    let cut = Connector::start(&config)?;
+    let client = fixture.client().await?;
+    wait::until_true("the slot to be read", SOON, async || {
+        let read = "SELECT EXISTS (SELECT FROM pg_stat_replication_slots WHERE slot_name = $1 AND total_txns > 0)";
+        Ok(client.query_one(read, &[&fixture.slot]).await?.try_get(0)?)
+    })
+    .await?;
+    cut.kill()?;
+    let kafka = &fixture.servers.kafka;
+    kafka.alter_topic_config("__transaction_state", "min.insync.replicas", Some("1"))?;
+    let connector = fixture.start_with(&config).await?;
+    each_once(&fixture, &mut consumer, &ledger).await?;
+    connector.stop().await
 }
 
 /// Rows are counted in the stream of one publication; through another one the count would mean other rows.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pgoutput::Lsn;
 use serde::{Deserialize, Serialize};
 use sink::{
-    Confirmed, OpenTransaction, POSITION_FORMAT_VERSION, Position, PositionTopic,
+    Confirmed, Kept, OpenTransaction, POSITION_FORMAT_VERSION, Position, PositionTopic,
     PositionTopicError, PublishError, Resume,
 };
 use tokio::sync::oneshot;
@@ -38,11 +38,59 @@ pub(crate) async fn claim(
     start: Confirmed,
     topic: &PositionTopic,
     key: &str,
-) -> Result<Option<Vec<u8>>, RunError> {
+) -> Result<Kept, RunError> {
     let work = async {
         publishing.claim().await?;
-        read(topic, key).await
+        let (topic, key) = (topic.clone(), key.to_owned());
+        on_a_thread(move |is_wanted| topic.read(&key, is_wanted)).await
     };
+    beside(source, start, work).await
+}
+
+/// Notes where the slot stands before anything is read from it, so that a start cut short is not taken for a lost position.
+///
+/// # Errors
+///
+/// As [`claim`].
+///
+/// # Cancel safety
+///
+/// As [`claim`].
+pub(crate) async fn note_beginning(
+    topic: &PositionTopic,
+    key: &str,
+    at: Lsn,
+) -> Result<(), RunError> {
+    let (topic, key) = (topic.clone(), key.to_owned());
+    let value = at.to_string();
+    on_a_thread(move |is_wanted| topic.note_beginning(&key, value.as_bytes(), is_wanted)).await
+}
+
+/// Tells the producer where the stream goes on. What is written at once is committed when this returns: nothing may be
+/// confirmed before.
+///
+/// # Errors
+///
+/// Kafka does not take it, or the connection to the server was lost.
+///
+/// # Cancel safety
+///
+/// When dropped, the position may be written or not.
+pub(crate) async fn resume(
+    source: &mut Source,
+    publishing: &Publishing,
+    start: Confirmed,
+    resume: Resume,
+) -> Result<(), RunError> {
+    beside(source, start, publishing.resume(resume)).await
+}
+
+/// Does the work and keeps the server content meanwhile.
+async fn beside<T>(
+    source: &mut Source,
+    start: Confirmed,
+    work: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
     let mut work = pin!(tokio::time::timeout(CLAIM_TIMEOUT, work));
     let mut progress = Progress::new(start, Now::read(), source.timing());
     loop {
@@ -68,14 +116,15 @@ fn timed_out() -> RunError {
 }
 
 /// On a thread of its own, which nobody waits for at the end of the process.
-async fn read(topic: &PositionTopic, key: &str) -> Result<Option<Vec<u8>>, RunError> {
+async fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, PositionTopicError> + Send + 'static,
+) -> Result<T, RunError> {
     let (sender, answer) = oneshot::channel();
-    let (topic, key) = (topic.clone(), key.to_owned());
     std::thread::Builder::new()
         .name("position".to_owned())
         .spawn(move || {
-            let read = topic.read(&key, &|| !sender.is_closed());
-            drop(sender.send(read));
+            let done = work(&|| !sender.is_closed());
+            drop(sender.send(done));
         })
         .map_err(|source| RunError::System {
             what: "a thread",
@@ -115,7 +164,7 @@ pub(crate) struct Here<'a> {
     /// Where the stream was asked to start.
     pub(crate) start: Lsn,
     pub(crate) server_wal_position: Lsn,
-    /// Nothing was ever read from the slot, so that no position can be missing.
+    /// The slot has not moved since anything was read from it, so that no position can be missing.
     pub(crate) is_first: bool,
     /// The operator wants to go on from the slot's position, whatever is written.
     pub(crate) is_accepted: bool,

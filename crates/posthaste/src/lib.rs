@@ -38,6 +38,7 @@ pub mod dead_letter;
 pub mod diff;
 pub mod diff_rules;
 pub mod done;
+mod exactly_once;
 mod explain;
 pub mod first_start;
 pub mod handover;

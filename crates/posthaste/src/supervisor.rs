@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
 use sink::{
-    BrokerProbe, Confirmed, EventIdentity, KafkaProducer, Position, PositionTopic, Producer,
-    Publisher, TransactionConfig, TransactionalProducer,
+    BrokerProbe, Confirmed, EventIdentity, KafkaProducer, Position, Producer, Publisher,
+    TransactionalProducer,
 };
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
-use crate::claim::{self, Here};
 use crate::clock::Now;
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
+use crate::exactly_once::ExactlyOnce;
 use crate::health::Health;
 use crate::intake::Intake;
 use crate::memory::Memory;
@@ -33,7 +33,7 @@ use crate::run_id;
 use crate::search::{Next, Search};
 use crate::settings;
 use crate::shutdown::Shutdown;
-use crate::source::{Opened, Source, stream_options};
+use crate::source::{Opened, Source};
 use crate::watchlist::Watchlist;
 
 /// What others see of a pipeline.
@@ -54,16 +54,6 @@ pub struct Conduct {
     pub accept_slot_position: bool,
 }
 
-/// What exactly-once needs beside the producer.
-#[derive(Debug)]
-struct Transactions {
-    config: TransactionConfig,
-    topic: PositionTopic,
-    /// No position can be missing yet: the slot was unread when this process first saw it.
-    is_first: bool,
-    is_accepted: bool,
-}
-
 /// Everything a pipeline needs from one attempt to the next.
 #[derive(Debug)]
 pub struct Supervisor {
@@ -74,7 +64,7 @@ pub struct Supervisor {
     health: Health,
     shutdown: Shutdown,
     fail_fast: bool,
-    transactions: Option<Transactions>,
+    exactly_once: Option<ExactlyOnce>,
     /// Says in headers which run of the process a record is of, as Debezium's does.
     run_id: String,
     publishing: Option<Publishing>,
@@ -103,11 +93,9 @@ impl Supervisor {
         if conduct.accept_slot_position {
             memory.accept_slot_position();
         }
-        let transactions = settings::transactions(pipeline).map(|config| Transactions {
-            topic: settings::position_topic(pipeline, &config),
-            config,
-            is_first: false,
-            is_accepted: conduct.accept_slot_position,
+        let exactly_once = settings::transactions(pipeline).map(|config| {
+            let topic = settings::position_topic(pipeline, &config);
+            ExactlyOnce::new(config, topic, conduct.accept_slot_position)
         });
         let wanted = settings::wanted(pipeline)?;
         let seed = Now::read().wall.unix_micros().unsigned_abs();
@@ -124,7 +112,7 @@ impl Supervisor {
             health: watched.health,
             shutdown,
             fail_fast: conduct.fail_fast,
-            transactions,
+            exactly_once,
             run_id: run_id::new(),
             publishing: None,
             outage: None,
@@ -228,6 +216,13 @@ impl Supervisor {
             None => None,
         };
         let start = self.start_position(publishing, &opened).await?;
+        if let Some(once) = &self.exactly_once {
+            let noting = once.note_beginning(opened.checked());
+            let Some(noted) = self.shutdown.unless_requested(noting).await else {
+                return Ok(left_behind(publishing));
+            };
+            noted?;
+        }
         let starting = opened.start(&self.settings, &self.wanted, start.as_lsn());
         let Some(source) = self.shutdown.unless_requested(starting).await else {
             return Ok(left_behind(publishing));
@@ -236,16 +231,7 @@ impl Supervisor {
         let routing = self.routing(&source)?;
         // Only now the slot is ours, and nobody else parks any more.
         let watchlist = self.watchlist(start.as_lsn(), parking.as_ref()).await?;
-        // A connection that nobody needs could only break.
-        let parks = self.rules.action == OnPoison::Park;
-        let lot = match parking.filter(|_| parks || watchlist.has_requests()) {
-            Some(parking) => Some(ParkingLot::new(
-                parking,
-                self.routing(&source)?,
-                &self.rules,
-            )),
-            None => None,
-        };
+        let lot = self.parking_lot(parking, &watchlist, &source)?;
         let mut shutdown = self.shutdown.clone();
         let claiming = self.claim(&mut source, publishing, start);
         let Some(done) = shutdown.unless_requested(claiming).await else {
@@ -283,7 +269,7 @@ impl Supervisor {
         outcome
     }
 
-    /// Takes the topics over from whoever wrote before, now that the slot is ours, and finds out what is done.
+    /// Exactly once: finds out what is done, now that the slot is ours.
     async fn claim(
         &mut self,
         source: &mut Source,
@@ -291,35 +277,34 @@ impl Supervisor {
         start: Confirmed,
     ) -> Result<Position, RunError> {
         let is_handed_over = self.memory.is_handed_over();
-        let Some(transactions) = &mut self.transactions else {
-            return Ok(Position::default());
-        };
-        // What Debezium read of the slot has no position of ours.
-        transactions.is_first |= source.checked().slot_unread || is_handed_over;
-        let key = &transactions.config.position_key;
-        let record = claim::claim(source, publishing, start, &transactions.topic, key).await?;
-        let checked = source.checked();
-        let here = Here {
-            identity: &checked.identity,
-            history: &checked.history,
-            publication: &self.wanted.publication,
-            options: options_text(&self.wanted),
-            start: start.as_lsn(),
-            server_wal_position: checked.server_wal_position,
-            is_first: transactions.is_first,
-            is_accepted: transactions.is_accepted,
-        };
-        let resume = here.judge(record.as_deref())?;
-        let position = resume.position;
-        publishing.resume(resume)?;
-        transactions.is_accepted = false;
-        Ok(position)
+        match &mut self.exactly_once {
+            Some(once) => {
+                let claiming = once.claim(source, publishing, start, &self.wanted, is_handed_over);
+                claiming.await
+            }
+            None => Ok(Position::default()),
+        }
     }
 
     /// The router of one connection: relations are always sent again, and the catalog was read again.
     fn routing(&self, source: &Source) -> Result<Routing, RunError> {
         let catalog = source.catalog();
         Routing::new(&self.settings, &self.run_id, source.base_types(), catalog)
+    }
+
+    /// Where rows are put aside. A connection that nobody needs could only break.
+    fn parking_lot(
+        &self,
+        parking: Option<Parking>,
+        watchlist: &Watchlist,
+        source: &Source,
+    ) -> Result<Option<ParkingLot>, RunError> {
+        let is_needed = self.rules.action == OnPoison::Park || watchlist.has_requests();
+        let Some(parking) = parking.filter(|_| is_needed) else {
+            return Ok(None);
+        };
+        let routing = self.routing(source)?;
+        Ok(Some(ParkingLot::new(parking, routing, &self.rules)))
     }
 
     /// What is known of rows to come, from the tables and from what Kafka refused before.
@@ -380,12 +365,12 @@ impl Supervisor {
 
     fn start_publishing(&self) -> Result<Publishing, RunError> {
         let config = settings::kafka_config(&self.settings);
-        let Some(transactions) = &self.transactions else {
+        let Some(once) = &self.exactly_once else {
             let producer = KafkaProducer::new(&config)?;
             let probe = producer.probe();
             return self.start_thread(producer, probe);
         };
-        let producer = TransactionalProducer::new(&config, transactions.config.clone())?;
+        let producer = TransactionalProducer::new(&config, once.config().clone())?;
         let probe = producer.probe();
         self.start_thread(producer, probe)
     }
@@ -483,16 +468,6 @@ impl Supervisor {
         self.health.stopped();
         drained
     }
-}
-
-/// The options of the stream that decide which messages it has; the publication is told apart.
-fn options_text(wanted: &Wanted) -> String {
-    let options = stream_options(wanted).into_iter();
-    let texts: Vec<String> = options
-        .filter(|(name, _)| *name != "publication_names")
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
-    texts.join(", ")
 }
 
 /// A stop without a connection: nothing can be confirmed any more, whatever is still acknowledged.

@@ -3,6 +3,7 @@
 //! Everything here blocks, so it is for a thread of its own. Each wait is short, and `is_wanted` is asked between them.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::KafkaError;
-use rdkafka::message::Message as _;
+use rdkafka::message::{DeliveryResult, Message as _};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -26,6 +28,15 @@ pub struct PositionTopic {
     connection: ClientConfig,
     name: String,
     replicas: Option<u16>,
+}
+
+/// What the topic keeps for one pipeline.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The last committed position.
+    pub position: Option<Vec<u8>>,
+    /// What was noted before the first of them: see [`PositionTopic::note_beginning`].
+    pub beginning: Option<Vec<u8>>,
 }
 
 /// Why the topic could not be read.
@@ -58,7 +69,45 @@ impl PositionTopic {
         }
     }
 
-    /// Makes the topic if it is missing, checks it, and gives the last committed value under `key`, if there is one.
+    /// Notes, outside any Kafka transaction and so by anybody, where the slot stands of which nothing was read yet.
+    ///
+    /// The note has a key of its own and never touches a position. It tells a first start that was cut short, before it could
+    /// write a position, from a position that was lost.
+    ///
+    /// # Errors
+    ///
+    /// See [`PositionTopicError`].
+    pub fn note_beginning(
+        &self,
+        key: &str,
+        value: &[u8],
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), PositionTopicError> {
+        let patience = Patience {
+            deadline: Instant::now() + READ_TIMEOUT,
+            is_wanted,
+        };
+        self.ensure(&self.consumer("read_uncommitted")?, &patience)?;
+        let mut options = self.connection.clone();
+        options.set("acks", "all");
+        let producer: BaseProducer<Receipt> = options
+            .create_with_context(Receipt::default())
+            .map_err(|error| failed(&error))?;
+        let key = beginning_key(key);
+        producer
+            .send(BaseRecord::to(&self.name).key(&key).payload(value))
+            .map_err(|(error, _)| failed(&error))?;
+        loop {
+            producer.poll(LOOK_GAP);
+            match producer.context().taken() {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error)) => return Err(failed(&error).into()),
+                None => patience.check()?,
+            }
+        }
+    }
+
+    /// Makes the topic if it is missing, checks it, and gives what it keeps under `key`.
     ///
     /// It is read up to where it ends now, and what is not yet decided before that place is waited for: call it after the
     /// producer was claimed, and no older producer can write behind what this gives.
@@ -70,7 +119,7 @@ impl PositionTopic {
         &self,
         key: &str,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Option<Vec<u8>>, PositionTopicError> {
+    ) -> Result<Kept, PositionTopicError> {
         let patience = Patience {
             deadline: Instant::now() + READ_TIMEOUT,
             is_wanted,
@@ -81,7 +130,7 @@ impl PositionTopic {
         let (begin, end) =
             patience.ask(|| everything.fetch_watermarks(&self.name, 0, ANSWER_TIMEOUT))?;
         if begin >= end {
-            return Ok(None);
+            return Ok(Kept::default());
         }
         // Somebody else's open transaction in this topic may stand before our last record.
         while patience
@@ -92,15 +141,15 @@ impl PositionTopic {
             patience.check()?;
             thread::sleep(LOOK_GAP);
         }
-        self.last_value(&committed, key, &patience)
+        self.last_values(&committed, key, &patience)
     }
 
-    fn last_value(
+    fn last_values(
         &self,
         consumer: &Reader,
         key: &str,
         patience: &Patience<'_>,
-    ) -> Result<Option<Vec<u8>>, PositionTopicError> {
+    ) -> Result<Kept, PositionTopicError> {
         let mut assignment = TopicPartitionList::new();
         assignment
             .add_partition_offset(&self.name, 0, Offset::Beginning)
@@ -108,14 +157,20 @@ impl PositionTopic {
         consumer
             .assign(&assignment)
             .map_err(|error| failed(&error))?;
-        let mut last = None;
+        let beginning_key = beginning_key(key);
+        let mut kept = Kept::default();
         loop {
             match consumer.poll(LOOK_GAP) {
-                Some(Ok(message)) if message.key() == Some(key.as_bytes()) => {
-                    last = message.payload().map(<[u8]>::to_vec);
+                Some(Ok(message)) => {
+                    let value = || message.payload().map(<[u8]>::to_vec);
+                    if message.key() == Some(key.as_bytes()) {
+                        kept.position = value();
+                    } else if message.key() == Some(beginning_key.as_bytes()) {
+                        kept.beginning = value();
+                    }
                 }
-                Some(Ok(_)) | None => {}
-                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(last),
+                None => {}
+                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(kept),
                 Some(Err(error)) => patience.forgive(&error)?,
             }
             patience.check()?;
@@ -274,6 +329,42 @@ impl ClientContext for Quiet {
 }
 
 impl ConsumerContext for Quiet {}
+
+/// What became of the one record that was sent.
+#[derive(Debug, Default)]
+struct Receipt(Mutex<Option<Result<(), KafkaError>>>);
+
+impl Receipt {
+    fn taken(&self) -> Option<Result<(), KafkaError>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl ClientContext for Receipt {
+    fn error(&self, error: KafkaError, reason: &str) {
+        Quiet.error(error, reason);
+    }
+
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        Quiet.log(level, facility, message);
+    }
+}
+
+impl ProducerContext for Receipt {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        let result = result
+            .as_ref()
+            .map(drop)
+            .map_err(|(error, _)| error.clone());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+}
+
+fn beginning_key(key: &str) -> String {
+    format!("{key}#beginning")
+}
 
 /// How long to go on asking.
 struct Patience<'a> {

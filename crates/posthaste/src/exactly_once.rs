@@ -1,0 +1,116 @@
+//! Exactly once, what it needs beside the producer: from before the slot is ours until the stream goes on.
+
+use pgoutput::Lsn;
+use sink::{Confirmed, Position, PositionTopic, TransactionConfig};
+
+use crate::claim::{self, Here};
+use crate::policy::RunError;
+use crate::preconditions::{Checked, Wanted};
+use crate::publishing::Publishing;
+use crate::source::{Source, stream_options};
+
+/// The position topic of one pipeline, and what the operator said of it.
+#[derive(Debug)]
+pub(crate) struct ExactlyOnce {
+    config: TransactionConfig,
+    topic: PositionTopic,
+    /// The operator wants to go on from the slot's position, whatever is written; at the next start only.
+    is_accepted: bool,
+}
+
+impl ExactlyOnce {
+    pub(crate) fn new(config: TransactionConfig, topic: PositionTopic, is_accepted: bool) -> Self {
+        Self {
+            config,
+            topic,
+            is_accepted,
+        }
+    }
+
+    pub(crate) fn config(&self) -> &TransactionConfig {
+        &self.config
+    }
+
+    /// Before the first of all reads from the slot, notes where it stands.
+    ///
+    /// # Errors
+    ///
+    /// No broker answers in time, or one refuses.
+    pub(crate) async fn note_beginning(&self, checked: &Checked) -> Result<(), RunError> {
+        if !checked.slot_unread {
+            return Ok(());
+        }
+        claim::note_beginning(
+            &self.topic,
+            &self.config.position_key,
+            checked.slot_confirmed,
+        )
+        .await
+    }
+
+    /// Takes the topics over from whoever wrote before, now that the slot is ours, and finds out what is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim::claim`] and [`Here::judge`].
+    pub(crate) async fn claim(
+        &mut self,
+        source: &mut Source,
+        publishing: &Publishing,
+        start: Confirmed,
+        wanted: &Wanted,
+        is_handed_over: bool,
+    ) -> Result<Position, RunError> {
+        let key = &self.config.position_key;
+        let kept = claim::claim(source, publishing, start, &self.topic, key).await?;
+        let checked = source.checked();
+        let here = Here {
+            identity: &checked.identity,
+            history: &checked.history,
+            publication: &wanted.publication,
+            options: options_text(wanted),
+            start: start.as_lsn(),
+            server_wal_position: checked.server_wal_position,
+            // What Debezium read of the slot has no position of ours.
+            is_first: is_handed_over
+                || has_not_moved(kept.beginning.as_deref(), checked.slot_confirmed),
+            is_accepted: self.is_accepted,
+        };
+        let resume = here.judge(kept.position.as_deref())?;
+        let position = resume.position;
+        claim::resume(source, publishing, start, resume).await?;
+        self.is_accepted = false;
+        Ok(position)
+    }
+}
+
+/// The options of the stream that decide which messages it has; the publication is told apart.
+fn options_text(wanted: &Wanted) -> String {
+    let options = stream_options(wanted).into_iter();
+    let texts: Vec<String> = options
+        .filter(|(name, _)| *name != "publication_names")
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    texts.join(", ")
+}
+
+/// Whether the slot stands where it was noted to stand before anything was read from it.
+fn has_not_moved(beginning: Option<&[u8]>, slot_confirmed: Lsn) -> bool {
+    let noted = beginning.and_then(|text| std::str::from_utf8(text).ok()?.parse::<Lsn>().ok());
+    noted.is_some_and(|noted| slot_confirmed <= noted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_stands_where_it_was_noted_to_begin_has_not_moved() {
+        let noted = Lsn::new(0x1_0000_00A0).to_string();
+        let moved = |at: u64| !has_not_moved(Some(noted.as_bytes()), Lsn::new(at));
+        assert!(!moved(0x1_0000_00A0));
+        assert!(moved(0x1_0000_00A1));
+        assert!(!has_not_moved(None, Lsn::new(1)), "nothing was noted");
+        assert!(!has_not_moved(Some(b"rubbish"), Lsn::new(1)));
+    }
+}
