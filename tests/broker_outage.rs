@@ -44,12 +44,7 @@ impl Outage {
 /// A fixture on the broker that may be stopped, whose server cuts a silent walsender after `wal_sender_timeout`.
 async fn fragile(name: &str, wal_sender_timeout: &str) -> Result<Fixture> {
     let fixture = Fixture::on(Servers::with_fragile_kafka().await?, name).await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '{wal_sender_timeout}'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout(wal_sender_timeout).await?;
     Ok(fixture)
 }
 
