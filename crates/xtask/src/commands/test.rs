@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use xtask::install::{Need, ensure};
+use xtask::{connect, kafka};
 
 use super::run::{Counts, Interrupt, command_line, counted, plain};
 use super::test_full::{FULL, build, field, matrix};
@@ -60,7 +61,7 @@ pub(crate) enum Work {
 /// Cheap ones first, so that a slip shows at once; the end-to-end tests last, so that their results close the output.
 /// All builds select the whole workspace or its default members, which have the same features: with others, such as those
 /// of one package alone, half of the dependencies would be built once more.
-const USUAL: [Part; 9] = [
+const USUAL: [Part; 10] = [
     Part {
         name: "install",
         about: "install what is missing",
@@ -105,6 +106,13 @@ const USUAL: [Part; 9] = [
         name: "build",
         about: "the connector and the programs that the end-to-end tests run",
         work: Work::Program("cargo build --locked --workspace --bins --tests"),
+    },
+    Part {
+        name: "connect",
+        about: "the same rows through Kafka Connect with Debezium and through Posthaste",
+        work: Work::BuiltTests(&[
+            "cargo test --locked --workspace --test real_connect -- --skip takeover::",
+        ]),
     },
     Part {
         name: "e2e",
@@ -180,7 +188,7 @@ impl Part {
     fn run(&self, arguments: &[String], interrupt: &Interrupt, counts: &mut Counts) -> Result<()> {
         interrupt.check()?;
         match &self.work {
-            Work::Install => ensure(&[Need::Postgres, Need::Java, Need::Maven, Need::Librdkafka]),
+            Work::Install => install(),
             Work::Tidy => tidy::run(),
             Work::Program(words) => plain(&mut command_line(words)?, interrupt),
             Work::Tests(commands) => commands
@@ -198,6 +206,13 @@ impl Part {
             Work::Licences => licences(interrupt),
         }
     }
+}
+
+/// Everything is fetched here, with retries, so that no test waits for a server of packages or fails with it.
+fn install() -> Result<()> {
+    ensure(&[Need::Postgres, Need::Java, Need::Maven, Need::Librdkafka])?;
+    kafka::prepare()?;
+    connect::ensure_jars().map(|_| ())
 }
 
 /// Runs tests with the user's own arguments.

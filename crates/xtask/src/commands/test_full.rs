@@ -12,13 +12,6 @@ use crate::report;
 /// Grows with the features that need it.
 pub(crate) const FULL: &[Part] = &[
     Part {
-        name: "connect",
-        about: "the same rows through Kafka Connect with Debezium and through Posthaste",
-        work: Work::BuiltTests(&[
-            "cargo test --locked --workspace --test real_connect -- --skip takeover::",
-        ]),
-    },
-    Part {
         name: "takeover",
         about: "taking over from a Debezium under load, and going back to it",
         work: Work::BuiltTests(&[
