@@ -234,11 +234,11 @@ pub(crate) fn run(seed: u64) -> Counts {
     // Who holds the slot.
     let mut owner: Option<usize> = None;
     for turn in 0..TURNS_MAX {
-        let is_calm = server.events().count() >= EVENTS;
+        let is_calm = server.event_count() >= EVENTS;
         if !is_calm && random.chance(250) {
             server.commit(random);
         }
-        if is_calm && cluster.borrow().committed.len() == server.events().count() {
+        if is_calm && cluster.borrow().committed.len() as u64 == server.event_count() {
             break;
         }
         assert!(turn + 1 < TURNS_MAX, "not settled");
@@ -344,6 +344,6 @@ fn read(instance: &mut Instance, server: &mut Server, random: &mut Random) {
     }
 }
 
-const EVENTS: usize = 300;
+const EVENTS: u64 = 300;
 const TURNS_MAX: usize = 200_000;
 const TRANSACTION_RECORDS_MAX: usize = 16;

@@ -29,6 +29,11 @@ pub(crate) const FULL: &[Part] = &[
         work: Work::BuiltTests(&["cargo test --locked --workspace --test failover"]),
     },
     Part {
+        name: "mutants",
+        about: "each small change to tracker, transactions, progress and policy is seen by a unit test",
+        work: Work::Mutants,
+    },
+    Part {
         name: "chaos",
         about: "twenty rounds of random faults",
         work: Work::Program("cargo xtask chaos --rounds 20"),
