@@ -298,6 +298,11 @@ impl Intake {
                 lsn: start_lsn,
                 size_bytes,
             };
+            let is_done = self.done.has(row.insert_index);
+            let place = (Some(row.transaction), row.lsn);
+            if is_published(is_done, self.taken_over.as_mut(), place, &mut self.ignored) {
+                return Ok(Taken::Data { wal_end });
+            }
             let became = self.poison.take_too_large(
                 error,
                 &row,

@@ -1,8 +1,8 @@
 //! What becomes of poison events between rows that are well.
 
-use pgoutput::RowId;
+use pgoutput::{Lsn, RowId};
 use router::{Router, RouterConfig};
-use sink::{Batch, Entry};
+use sink::{Batch, Entry, OpenTransaction, Position};
 
 use super::{Poison, Reason, Rules, Stage};
 use crate::codes::Code;
@@ -337,6 +337,29 @@ fn a_row_too_large_is_parked_if_its_aggregate_is_known() {
         .handle_frame(&row("3", "order", "b"), 0, &mut batch)
         .expect("it goes on");
     assert_eq!(batch.entries.last(), Some(&Entry::Record { inserts: 3 }));
+}
+
+#[test]
+fn a_row_too_large_that_is_done_is_passed_over_and_counted() {
+    let whole = row_message("1", "order", Some("a"));
+    let open = OpenTransaction {
+        commit_lsn: Lsn::new(0x10),
+        xid: 0,
+        inserts: 1,
+    };
+    let done = Position {
+        open: Some(open),
+        ..Position::at(Lsn::new(0x8))
+    };
+    let mut intake = intake(rules(OnPoison::DeadLetterTopic), Watchlist::default()).behind(done);
+    let mut batch = take(&mut intake, &[]).expect("it goes on");
+    for records in [0, 1] {
+        intake
+            .handle_too_large(99_999, &data(&whole[..whole.len() - 1]), &mut batch)
+            .expect("a dead letter is made of it, or it is done");
+        assert_eq!(batch.records.len(), records);
+    }
+    assert_eq!(intake.take_ignored().done, 1);
 }
 
 #[test]
