@@ -9,6 +9,8 @@ mod delivery;
 mod crash;
 // Exactly once: a read-committed consumer sees each event once, whatever happens.
 mod exactly_once;
+// The same beside events that can never be published.
+mod exactly_once_poison;
 // After a promotion: positions that the new timeline contains, and such that it lacks.
 mod timeline;
 // Brokers stopped or frozen: the server stays content, nothing is confirmed early.

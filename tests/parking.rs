@@ -16,7 +16,7 @@ fn parking(fixture: &Fixture) -> Config {
 
 /// Events `from` to `to` of one key, each a transaction of its own; every tenth a bystander of another key. Event 50 is too
 /// large for the topic, and small enough for the client.
-async fn write(client: &Client, from: i32, to: i32) -> Result<()> {
+pub(crate) async fn write(client: &Client, from: i32, to: i32) -> Result<()> {
     for n in from..=to {
         let size = if n == 50 { 300_000 } else { 200 };
         client
@@ -65,7 +65,7 @@ async fn waiting(client: &Client) -> Result<i64> {
     Ok(row.try_get(0)?)
 }
 
-async fn until_waiting(client: &Client, rows: i64) -> Result<()> {
+pub(crate) async fn until_waiting(client: &Client, rows: i64) -> Result<()> {
     let what = format!("{rows} parked rows");
     wait::until_true(&what, Duration::from_secs(40), async || {
         Ok(waiting(client).await? == rows)

@@ -9,14 +9,14 @@ use e2e::wait;
 use tokio_postgres::Client;
 
 /// The 101 events of B17: one key, the 51st so large that neither limit of 1 MB takes it.
-const B17: &str = "
+pub(crate) const B17: &str = "
     INSERT INTO outbox (id, aggregatetype, aggregateid, aggregate_version, payload)
     SELECT ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, 'order', 'k', n,
            jsonb_build_object('text', (SELECT string_agg(md5(n::text || m), '') FROM generate_series(
                1, CASE WHEN n = 51 THEN 62500 ELSE 30 END) m))
     FROM generate_series(1, 101) n";
 
-const EVENT_51: &str = "00000000-0000-0000-0000-000000000051";
+pub(crate) const EVENT_51: &str = "00000000-0000-0000-0000-000000000051";
 
 async fn insert(client: &Client, kind: &str, key: Option<&str>) -> Result<String> {
     let row = client
@@ -40,7 +40,7 @@ fn numbers(records: &[Record]) -> Result<Vec<u32>> {
 }
 
 /// Each of 1 to `last` but 51, first occurrences in order.
-fn check_all_but_51(records: &[Record], last: u32) -> Result<()> {
+pub(crate) fn check_all_but_51(records: &[Record], last: u32) -> Result<()> {
     let mut firsts = Vec::new();
     for number in numbers(records)? {
         if !firsts.contains(&number) {
@@ -177,7 +177,7 @@ async fn a_dead_letter_that_is_refused_stops() -> Result<()> {
 }
 
 /// The position in the log as the message of a halt says it.
-fn row_in(message: &str) -> Result<String> {
+pub(crate) fn row_in(message: &str) -> Result<String> {
     let behind = message.split("it is row ").nth(1).context("no row named")?;
     let end = behind.find([';', ' ', ':']).unwrap_or(behind.len());
     Ok(behind[..end].to_owned())

@@ -6,11 +6,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use pgoutput::Lsn;
+use pgoutput::{Lsn, RowId};
 use serde::{Deserialize, Serialize};
 use sink::{
-    Confirmed, Kept, OpenTransaction, POSITION_FORMAT_VERSION, Position, PositionTopic,
-    PositionTopicError, PublishError, Resume,
+    Confirmed, Kept, OpenTransaction, POSITION_FORMAT_VERSION, POSITION_PLAIN_VERSION, Position,
+    PositionTopic, PositionTopicError, PublishError, Resume, UNNOTED_ROWS_MAX,
 };
 use tokio::sync::oneshot;
 
@@ -170,6 +170,15 @@ pub(crate) struct Here<'a> {
     pub(crate) is_accepted: bool,
 }
 
+/// What the last committed position record says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Judged {
+    /// Where to go on.
+    pub(crate) resume: Resume,
+    /// Parked rows that are published and not noted so in their table.
+    pub(crate) unnoted: Vec<RowId>,
+}
+
 impl Here<'_> {
     /// Where to go on, from the last committed position record.
     ///
@@ -177,21 +186,34 @@ impl Here<'_> {
     ///
     /// The record is missing though the slot was read before, belongs to something else, lies outside the history of the
     /// server, or was taken in a stream that went through another publication or other options.
-    pub(crate) fn judge(&self, record: Option<&[u8]>) -> Result<Resume, Problem> {
-        let position = match record {
-            _ if self.is_accepted => None,
-            None if self.is_first => None,
+    pub(crate) fn judge(&self, record: Option<&[u8]>) -> Result<Judged, Problem> {
+        let (position, unnoted) = match record {
+            Some(record) if self.is_accepted => (None, self.unnoted_in(record)),
+            None if self.is_accepted || self.is_first => (None, Vec::new()),
             None => return Err(self.missing()),
             Some(record) => {
                 let contents = Contents::read(record).map_err(|found| self.foreign(&found))?;
-                Some(self.judge_contents(&contents)?)
+                let position = self.judge_contents(&contents)?;
+                let unnoted = contents.unnoted();
+                let unnoted = unnoted.ok_or_else(|| self.foreign("a parked row that is none"))?;
+                (Some(position), unnoted)
             }
         };
-        Ok(Resume {
+        let resume = Resume {
             position: position.unwrap_or(Position::at(self.start)),
             origin: self.origin(),
             record_now: position.is_none(),
-        })
+        };
+        Ok(Judged { resume, unnoted })
+    }
+
+    /// Whatever the operator decided about the position: these rows are published.
+    fn unnoted_in(&self, record: &[u8]) -> Vec<RowId> {
+        let contents = Contents::read(record).ok();
+        let ours =
+            contents.filter(|contents| contents.identity.differs_in_place(self.identity).is_none());
+        ours.and_then(|contents| contents.unnoted())
+            .unwrap_or_default()
     }
 
     fn judge_contents(&self, contents: &Contents) -> Result<Position, Problem> {
@@ -204,10 +226,17 @@ impl Here<'_> {
         let reach = position.reach();
         self.history
             .judge("committed position", reach, contents.identity.timeline)?;
+        let position = position.confirmed_up_to(self.start);
+        self.history
+            .judge(
+                "table of parked events",
+                position.parked_lsn,
+                contents.identity.timeline,
+            )
+            .map_err(|problem| problem.needed(PARKED_SINCE))?;
         if reach > self.server_wal_position {
             return Err(self.ahead(reach));
         }
-        let position = position.confirmed_up_to(self.start);
         let Some(open) = position.open else {
             return Ok(position);
         };
@@ -315,6 +344,10 @@ struct Contents {
     end_lsn: String,
     message_lsn: String,
     open: Option<Open>,
+    /// Of version 2, as the next.
+    parked_lsn: Option<String>,
+    #[serde(default)]
+    unnoted: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -328,7 +361,12 @@ impl Contents {
     fn read(record: &[u8]) -> Result<Self, String> {
         let contents: Self = serde_json::from_slice(record)
             .map_err(|error| format!("a record that is no position of ours ({error})"))?;
-        if contents.format_version != POSITION_FORMAT_VERSION {
+        let is_known = match contents.format_version {
+            POSITION_PLAIN_VERSION => true,
+            POSITION_FORMAT_VERSION => contents.parked_lsn.is_some(),
+            _ => false,
+        };
+        if !is_known || contents.unnoted.len() > UNNOTED_ROWS_MAX {
             return Err(format!("format version {}", contents.format_version));
         }
         Ok(contents)
@@ -347,9 +385,20 @@ impl Contents {
             end_lsn: self.end_lsn.parse().ok()?,
             message_lsn: self.message_lsn.parse().ok()?,
             open,
+            parked_lsn: match &self.parked_lsn {
+                Some(lsn) => lsn.parse().ok()?,
+                None => Lsn::ZERO,
+            },
         })
     }
+
+    fn unnoted(&self) -> Option<Vec<RowId>> {
+        self.unnoted.iter().map(|row| row.parse().ok()).collect()
+    }
 }
+
+/// What has to be in the history besides the position itself.
+const PARKED_SINCE: &str = "the commit that parked events, or noted them as published, in the history of the server: the table may lack them";
 
 /// Longest wait for the brokers at the start of a stream. The slot is held for this long, so it is given back after it.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use router::{Router, RouterConfig, RouterConfigError};
 use serde::de::DeserializeOwned;
 
 use crate::codes::{Code, Problem};
-use crate::config::{Config, Delivery, Log, Pipeline, Request};
+use crate::config::{Config, Log, Pipeline, Request};
 use crate::config_check::{check_tables, place};
 use crate::config_conflict::settle;
 use crate::config_connect;
@@ -160,12 +160,6 @@ fn check_router(document: &Document, settings: &RouterConfig) -> Result<(), Prob
 fn check_poison(document: &Document, pipeline: &Pipeline) -> Result<(), Problem> {
     let poison = &pipeline.poison;
     let place = |name| located(&document.pipeline, "poison", name);
-    if poison.on_poison == OnPoison::Park && pipeline.kafka.delivery == Delivery::ExactlyOnce {
-        return Err(Problem::new(Code::ConfigConflict, place("on_poison"))
-            .found("park beside kafka.delivery = \"exactly-once\"")
-            .needed("one of the two: after a crash an event published from the table could come twice, as the position in Kafka does not name it")
-            .fix("take halt, dead-letter-topic or skip, or deliver at least once"));
-    }
     if poison.on_poison == OnPoison::DeadLetterTopic && poison.dead_letter_topic.is_none() {
         return Err(
             Problem::new(Code::ConfigKeyMissing, place("dead_letter_topic"))

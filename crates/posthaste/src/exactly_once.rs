@@ -1,9 +1,9 @@
 //! Exactly once, what it needs beside the producer: from before the slot is ours until the stream goes on.
 
 use pgoutput::Lsn;
-use sink::{Confirmed, Position, PositionTopic, TransactionConfig};
+use sink::{Confirmed, PositionTopic, Resume, TransactionConfig};
 
-use crate::claim::{self, Here};
+use crate::claim::{self, Here, Judged};
 use crate::policy::RunError;
 use crate::preconditions::{Checked, Wanted};
 use crate::publishing::Publishing;
@@ -48,7 +48,8 @@ impl ExactlyOnce {
         .await
     }
 
-    /// Takes the topics over from whoever wrote before, now that the slot is ours, and finds out what is done.
+    /// Takes the topics over from whoever wrote before, now that the slot is ours, and finds out what is done. Nothing may be
+    /// sent before [`Self::resume`].
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl ExactlyOnce {
         start: Confirmed,
         wanted: &Wanted,
         is_handed_over: bool,
-    ) -> Result<Position, RunError> {
+    ) -> Result<Judged, RunError> {
         let key = &self.config.position_key;
         let kept = claim::claim(source, publishing, start, &self.topic, key).await?;
         let checked = source.checked();
@@ -76,11 +77,24 @@ impl ExactlyOnce {
                 || has_not_moved(kept.beginning.as_deref(), checked.slot_confirmed),
             is_accepted: self.is_accepted,
         };
-        let resume = here.judge(kept.position.as_deref())?;
-        let position = resume.position;
+        Ok(here.judge(kept.position.as_deref())?)
+    }
+
+    /// Goes on from there.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim::resume`].
+    pub(crate) async fn resume(
+        &mut self,
+        source: &mut Source,
+        publishing: &Publishing,
+        start: Confirmed,
+        resume: Resume,
+    ) -> Result<(), RunError> {
         claim::resume(source, publishing, start, resume).await?;
         self.is_accepted = false;
-        Ok(position)
+        Ok(())
     }
 }
 

@@ -111,6 +111,7 @@ fn check_taken(intake: &mut Intake, frames: &[Vec<u8>], expected: &[&str]) -> Ba
         Entry::Record { .. } | Entry::Message { .. } | Entry::Parked(_) => "record",
         Entry::Commit { .. } => "commit",
         Entry::Idle { .. } => "idle",
+        Entry::ParkedUpTo { .. } | Entry::ParkedNoted { .. } => "parked",
     });
     assert_eq!(entries.collect::<Vec<_>>(), expected);
     batch
@@ -149,18 +150,6 @@ fn a_message_of_its_own_dangles_until_the_server_stands_behind_it() {
     assert!(intake.is_dangling());
     check_taken(&mut intake, &[keepalive(91)], &["idle"]);
     assert!(!intake.is_dangling());
-}
-
-#[test]
-fn a_keepalive_inside_a_transaction_says_nothing() {
-    let mut intake = messages(Tolerance::default());
-    let frames = [
-        logical(false, 90, "outbox", CONTENT),
-        begin(100),
-        keepalive(500),
-    ];
-    check_taken(&mut intake, &frames, &["record", "begin"]);
-    assert!(intake.is_dangling(), "the server may not stand there yet");
 }
 
 #[test]

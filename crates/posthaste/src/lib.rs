@@ -84,6 +84,7 @@ pub mod source;
 pub mod state;
 pub mod state_writer;
 pub mod supervisor;
+mod supervisor_claim;
 pub mod takeover_offset;
 mod takeover_scan;
 pub mod timeline;

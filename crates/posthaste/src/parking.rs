@@ -48,15 +48,6 @@ pub enum Access {
     Granted,
 }
 
-/// A row that is to be published, with its number in the table.
-#[derive(Debug)]
-pub struct QueuedRow {
-    /// Its number.
-    pub number: i64,
-    /// The row.
-    pub row: ParkedRow,
-}
-
 impl Parking {
     /// Takes a connection for the tables of this schema and slot.
     ///
@@ -76,6 +67,43 @@ impl Parking {
                     SET default_transaction_read_only = off")
             .await?;
         Ok(parking)
+    }
+
+    /// Takes the tables over from whoever parked before: this session is the only one of the slot from here on. Whoever owns
+    /// the slot calls it, before [`Self::load`].
+    ///
+    /// A process that was frozen and lost its slot knows nothing of that when it wakes. Would it still write down what it had
+    /// read, the row would be published from the table, and the new owner had published it from the stream. So its session is
+    /// ended first.
+    ///
+    /// # Errors
+    ///
+    /// The connection was lost, or the other session does not end in time.
+    pub async fn take_over(&self) -> Result<(), RunError> {
+        let key = "pg_catalog.hashtextextended('posthaste.parked ' || $1::text, 0)";
+        let tried = format!("SELECT pg_catalog.pg_try_advisory_lock({key})");
+        let rows = self.query(&tried, &[&self.slot]).await?;
+        if rows.first().map_or(Ok(false), |row| get(row, 0))? {
+            return Ok(());
+        }
+        // The two halves of the key, as pg_locks shows it. A session of another role is not ours to end.
+        self.query(
+            &format!(
+                "SELECT pg_catalog.pg_terminate_backend(l.pid) \
+                 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
+                 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND a.usename = current_user \
+                   AND a.datname = pg_catalog.current_database() \
+                   AND (l.classid::bigint << 32 | l.objid::bigint) = {key}"
+            ),
+            &[&self.slot],
+        )
+        .await?;
+        self.query(
+            &format!("SELECT pg_catalog.pg_advisory_lock({key})"),
+            &[&self.slot],
+        )
+        .await
+        .map(drop)
     }
 
     /// What there is, and what the role may do with it.
@@ -258,8 +286,9 @@ impl Parking {
         self.wal_position().await
     }
 
+    /// Behind every commit of ours: each waited until the log was on disk.
     async fn wal_position(&self) -> Result<Lsn, RunError> {
-        let statement = "SELECT pg_catalog.pg_current_wal_lsn()";
+        let statement = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
         let row = self.sql.query_one(statement, &[]).await.map_err(lost)?;
         Ok(stored_lsn(get(&row, 0)?))
     }
@@ -274,7 +303,7 @@ impl Parking {
         &self,
         confirmed: Lsn,
         rows_max: i64,
-    ) -> Result<Vec<QueuedRow>, RunError> {
+    ) -> Result<Vec<ParkedRow>, RunError> {
         let rows = self
             .query(
                 "SELECT id, commit_lsn, insert_index, aggregate_type, aggregate_id, event_id, reason, attempts, \
@@ -290,26 +319,27 @@ impl Parking {
                 &[&self.slot, &PgLsn::from(confirmed.as_u64()), &rows_max],
             )
             .await?;
-        let queued = rows.iter().map(|row| {
-            Ok(QueuedRow {
-                number: get(row, 0)?,
-                row: parked_row(row).map_err(lost)?,
-            })
-        });
+        let queued = rows.iter().map(|row| parked_row(row).map_err(lost));
         queued.collect()
     }
 
-    /// These rows are acknowledged.
+    /// These rows are acknowledged, whatever a person made of them meanwhile. Returns a position behind the commit.
     ///
     /// # Errors
     ///
-    /// The connection was lost; they may be published again then.
-    pub async fn published(&self, numbers: &[i64]) -> Result<(), RunError> {
+    /// The connection was lost: it is not known whether they are noted, and noting them again is right.
+    pub async fn published(&self, rows: &[RowId]) -> Result<Lsn, RunError> {
+        let (lsns, indexes): (Vec<PgLsn>, Vec<i64>) =
+            rows.iter().copied().map(stored_row_id).unzip();
         self.execute(
-            "UPDATE {schema}.parked SET state = 'published', changed_at = now() WHERE id = ANY($1) AND state = 'queued'",
-            &[&numbers],
+            "UPDATE {schema}.parked p SET state = 'published', changed_at = now() \
+             FROM ROWS FROM (pg_catalog.unnest($2::pg_lsn[]), pg_catalog.unnest($3::bigint[])) AS done (commit_lsn, insert_index) \
+             WHERE p.slot = $1 AND p.commit_lsn = done.commit_lsn AND p.insert_index = done.insert_index \
+               AND p.state <> 'published'",
+            &[&self.slot, &lsns, &indexes],
         )
-        .await
+        .await?;
+        self.wal_position().await
     }
 
     /// This row was refused again, by the router or by Kafka.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use pgoutput::Lsn;
+use pgoutput::{Lsn, RowId};
 
 use crate::codes::{Code, Problem};
 use crate::config::Pipeline as Settings;
-use crate::parking::{Access, Parking};
+use crate::parking::{Access, Parking, Tables};
 use crate::poison::Rules;
 use crate::policy::{OnPoison, RunError};
 use crate::rerouting::Rerouting;
@@ -21,6 +21,8 @@ pub struct ParkingLot {
     pub(crate) parks: bool,
     /// When to look for rows to publish again.
     pub(crate) look_at: Instant,
+    /// Rows on their way to Kafka that are not noted as published.
+    pub(crate) sent: Vec<RowId>,
 }
 
 impl ParkingLot {
@@ -32,6 +34,7 @@ impl ParkingLot {
             rerouting: Rerouting::new(routing),
             parks: rules.action == OnPoison::Park,
             look_at: Instant::now(),
+            sent: Vec::new(),
         }
     }
 
@@ -41,36 +44,78 @@ impl ParkingLot {
     }
 }
 
-/// Takes the connection if the tables are needed or there, and checks them.
-///
-/// # Errors
-///
-/// They are needed, and a table or a right is missing; or rows wait that nobody would publish.
-pub async fn open(
-    sql: tokio_postgres::Client,
-    settings: &Settings,
-    rules: &Rules,
-) -> Result<Option<Parking>, RunError> {
-    let slot = &settings.source.slot;
-    let parking = Parking::new(sql, &settings.poison.schema, slot).await?;
-    let tables = parking.tables().await?;
-    if rules.action == OnPoison::Park {
-        let complaints = [("parked", tables.parked), ("skipped", tables.skipped)];
-        let complaint = complaints
-            .into_iter()
-            .find_map(|(table, access)| parking.complain(table, access));
-        return match complaint {
-            Some(problem) => Err(problem.into()),
-            None => Ok(Some(parking)),
-        };
-    }
-    if tables.parked == Access::Granted {
-        let (_, waiting) = parking.waiting().await?;
-        if waiting.rows > 0 {
-            return Err(rows_wait(slot, waiting.rows).into());
+/// The tables of one slot, over a connection that was just made, before it is known what of them is needed.
+#[derive(Debug)]
+pub struct Found {
+    parking: Parking,
+    tables: Tables,
+}
+
+impl Found {
+    /// Looks for the tables, and checks them if they are needed.
+    ///
+    /// # Errors
+    ///
+    /// They are needed, and a table or a right is missing; or rows wait that nobody would publish.
+    pub async fn open(
+        sql: tokio_postgres::Client,
+        settings: &Settings,
+        rules: &Rules,
+    ) -> Result<Self, RunError> {
+        let slot = &settings.source.slot;
+        let parking = Parking::new(sql, &settings.poison.schema, slot).await?;
+        let tables = parking.tables().await?;
+        if rules.action == OnPoison::Park {
+            let complaints = [("parked", tables.parked), ("skipped", tables.skipped)];
+            let complaint = complaints
+                .into_iter()
+                .find_map(|(table, access)| parking.complain(table, access));
+            if let Some(problem) = complaint {
+                return Err(problem.into());
+            }
+        } else if tables.parked == Access::Granted {
+            let (_, waiting) = parking.waiting().await?;
+            if waiting.rows > 0 {
+                return Err(rows_wait(slot, waiting.rows).into());
+            }
         }
+        Ok(Self { parking, tables })
     }
-    Ok((tables.skipped == Access::Granted).then_some(parking))
+
+    /// As [`Parking::take_over`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub async fn take_over(&self) -> Result<(), RunError> {
+        self.parking.take_over().await
+    }
+
+    /// Notes rows as published that an earlier process sent and could not note. Returns a position behind the commit, if
+    /// there were any.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be written, now or at all: going on without the note, they would be published again some day.
+    pub async fn note_published(&self, rows: &[RowId]) -> Result<Option<Lsn>, RunError> {
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        if let Some(mut problem) = self.parking.complain("parked", self.tables.parked) {
+            problem.found.push_str(&format!(
+                "; {} events published from it are not noted there yet, and would be published again",
+                rows.len()
+            ));
+            return Err(problem.into());
+        }
+        self.parking.published(rows).await.map(Some)
+    }
+
+    /// The tables, if anything is to be read of them.
+    #[must_use]
+    pub fn parking(self) -> Option<Parking> {
+        (self.tables.skipped == Access::Granted).then_some(self.parking)
+    }
 }
 
 fn rows_wait(slot: &str, rows: u64) -> Problem {

@@ -177,7 +177,7 @@ impl<'a> Pipeline<'a> {
             if !reading_on {
                 self.publishing.submit(self.intake.newest())?;
                 if self.publishing.is_drained() {
-                    return Ok(());
+                    return self.note_last_published().await;
                 }
             }
             if Instant::now() >= deadline {

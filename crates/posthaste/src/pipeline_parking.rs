@@ -6,10 +6,11 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use sink::{Entry, UNNOTED_ROWS_MAX};
 use tracing::{info, warn};
 
 use crate::clock::Now;
-use crate::parking::QueuedRow;
+use crate::parked_row::ParkedRow;
 use crate::parking_lot::ParkingLot;
 use crate::pipeline::{Pipeline, is_full};
 use crate::policy::RunError;
@@ -30,6 +31,10 @@ impl Pipeline<'_> {
         let position = written?;
         if !aside.rows.is_empty() {
             self.hold.begin(position);
+            // The batch that they came with is not handed over yet. Before its first record, since the position passes them
+            // with any of those behind them.
+            let batch = self.publishing.current().ok_or(ThreadEnded)?;
+            batch.entries.insert(0, Entry::ParkedUpTo { lsn: position });
         }
         for (request, row) in &aside.skipped {
             warn!(
@@ -68,6 +73,13 @@ impl Pipeline<'_> {
         let mut published = 0;
         let mut pause = LOOK_EVERY;
         loop {
+            if !lot.sent.is_empty() {
+                // An earlier pass did not see them acknowledged.
+                if !self.until_drained(shutdown).await? {
+                    break;
+                }
+                published += self.note_published(lot).await?;
+            }
             let confirmed = self.progress.confirmed();
             let queued = lot.parking.publishable(confirmed, ROWS_MAX);
             let mut queued = self.attend(queued).await?;
@@ -110,23 +122,20 @@ impl Pipeline<'_> {
     async fn republish(
         &mut self,
         lot: &mut ParkingLot,
-        queued: &[QueuedRow],
+        queued: &[ParkedRow],
         shutdown: &mut Shutdown,
     ) -> Result<usize, RunError> {
-        while !self.publishing.has_current() {
-            let turn = self.publishing.next().await?;
-            self.handle_turn(turn)?;
-        }
+        debug_assert!(lot.sent.is_empty(), "noted before more is sent");
+        self.until_current().await?;
         let now_ms = Now::read().wall.unix_micros() / 1_000;
-        let mut sent = Vec::new();
         let mut refused = None;
-        for QueuedRow { number, row } in queued {
+        for row in queued {
             let batch = self.publishing.current().ok_or(ThreadEnded)?;
             if is_full(batch) {
                 break;
             }
             match lot.rerouting.route(row, now_ms, batch) {
-                Ok(()) => sent.push(*number),
+                Ok(()) => lot.sent.push(row.row),
                 // The next look finds what else may go.
                 Err(reason) => {
                     refused = Some((row.row, reason));
@@ -138,15 +147,47 @@ impl Pipeline<'_> {
         if !self.until_drained(shutdown).await? {
             return Ok(0);
         }
-        if !sent.is_empty() {
-            self.attend(lot.parking.published(&sent)).await?;
-            self.metrics.parked_published(sent.len() as u64);
-        }
+        let sent = self.note_published(lot).await?;
         if let Some((row, reason)) = refused {
             warn!(code = %reason.code, "parked event at {row} is held again: {}", reason.text);
             self.attend(lot.parking.refused(row, &reason)).await?;
         }
-        Ok(sent.len().max(1))
+        Ok(sent.max(1))
+    }
+
+    /// Notes in the table what was sent from it and is acknowledged, and tells the publisher, whose position names these rows
+    /// until then. How many they are.
+    async fn note_published(&mut self, lot: &mut ParkingLot) -> Result<usize, RunError> {
+        if lot.sent.is_empty() {
+            return Ok(0);
+        }
+        let lsn = self.attend(lot.parking.published(&lot.sent)).await?;
+        let count = lot.sent.len();
+        lot.sent.clear();
+        self.metrics.parked_published(count as u64);
+        self.until_current().await?;
+        let batch = self.publishing.current().ok_or(ThreadEnded)?;
+        batch.entries.push(Entry::ParkedNoted { lsn });
+        Ok(count)
+    }
+
+    /// The same at an orderly end, when everything is acknowledged.
+    pub(crate) async fn note_last_published(&mut self) -> Result<(), RunError> {
+        let Some(mut lot) = self.lot.take() else {
+            return Ok(());
+        };
+        let noted = self.note_published(&mut lot).await;
+        self.lot = Some(lot);
+        noted.map(drop)
+    }
+
+    /// Waits for a batch to fill.
+    async fn until_current(&mut self) -> Result<(), RunError> {
+        while !self.publishing.has_current() {
+            let turn = self.publishing.next().await?;
+            self.handle_turn(turn)?;
+        }
+        Ok(())
     }
 
     /// Waits until everything handed over is acknowledged; false if that takes too long, or a stop is asked for meanwhile.
@@ -208,8 +249,8 @@ impl Pipeline<'_> {
     }
 }
 
-/// Rows that are looked at, at a time.
-const ROWS_MAX: i64 = 500;
+/// Rows that are looked at, at a time, and noted before there are more.
+const ROWS_MAX: i64 = UNNOTED_ROWS_MAX as i64;
 
 /// Time between two looks at rows that wait.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

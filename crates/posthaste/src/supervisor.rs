@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
 use sink::{
-    BrokerProbe, Confirmed, EventIdentity, KafkaProducer, Position, Producer, Publisher,
+    BrokerProbe, Confirmed, EventIdentity, KafkaProducer, Producer, Publisher,
     TransactionalProducer,
 };
 use tracing::{debug, info, warn};
@@ -21,20 +21,19 @@ use crate::health::Health;
 use crate::intake::Intake;
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
-use crate::parking::Parking;
-use crate::parking_lot::{self, Hold, ParkingLot};
+use crate::parking_lot::{Found, Hold};
 use crate::pipeline::{Drained, Kept, Pipeline};
 use crate::poison::{Poison, Rules};
-use crate::policy::{self, OnPoison, Pace, Retry, RunError, Target, Verdict};
+use crate::policy::{self, Pace, Retry, RunError, Target, Verdict};
 use crate::preconditions::Wanted;
-use crate::publishing::Publishing;
+use crate::publishing::{Publishing, ThreadEnded};
 use crate::routing::Routing;
 use crate::run_id;
 use crate::search::{Next, Search};
 use crate::settings;
 use crate::shutdown::Shutdown;
 use crate::source::{Opened, Source};
-use crate::watchlist::Watchlist;
+use crate::supervisor_claim::Claimed;
 
 /// What others see of a pipeline.
 #[derive(Debug, Clone)]
@@ -57,20 +56,20 @@ pub struct Conduct {
 /// Everything a pipeline needs from one attempt to the next.
 #[derive(Debug)]
 pub struct Supervisor {
-    settings: Settings,
-    wanted: Wanted,
-    memory: Memory,
-    metrics: PipelineMetrics,
+    pub(crate) settings: Settings,
+    pub(crate) wanted: Wanted,
+    pub(crate) memory: Memory,
+    pub(crate) metrics: PipelineMetrics,
     health: Health,
     shutdown: Shutdown,
     fail_fast: bool,
-    exactly_once: Option<ExactlyOnce>,
+    pub(crate) exactly_once: Option<ExactlyOnce>,
     /// Says in headers which run of the process a record is of, as Debezium's does.
     run_id: String,
     publishing: Option<Publishing>,
-    rules: Rules,
-    search: Search,
-    hold: Hold,
+    pub(crate) rules: Rules,
+    pub(crate) search: Search,
+    pub(crate) hold: Hold,
     backoff: Backoff,
     outage: Option<Outage>,
 }
@@ -211,10 +210,8 @@ impl Supervisor {
             return Ok(left_behind(publishing));
         };
         let mut opened = opened?;
-        let parking = match opened.take_sql() {
-            Some(sql) => parking_lot::open(sql, &self.settings, &self.rules).await?,
-            None => None,
-        };
+        let sql = opened.take_sql().ok_or(ThreadEnded)?;
+        let found = Found::open(sql, &self.settings, &self.rules).await?;
         let start = self.start_position(publishing, &opened).await?;
         if let Some(once) = &self.exactly_once {
             let noting = once.note_beginning(opened.checked());
@@ -229,15 +226,16 @@ impl Supervisor {
         };
         let mut source = source?;
         let routing = self.routing(&source)?;
-        // Only now the slot is ours, and nobody else parks any more.
-        let watchlist = self.watchlist(start.as_lsn(), parking.as_ref()).await?;
-        let lot = self.parking_lot(parking, &watchlist, &source)?;
         let mut shutdown = self.shutdown.clone();
-        let claiming = self.claim(&mut source, publishing, start);
-        let Some(done) = shutdown.unless_requested(claiming).await else {
+        let claiming = self.claim(&mut source, publishing, start, found);
+        let Some(claimed) = shutdown.unless_requested(claiming).await else {
             return Ok(left_behind(publishing));
         };
-        let done = done?;
+        let Claimed {
+            done,
+            watchlist,
+            lot,
+        } = claimed?;
         self.resumed(start.as_lsn(), publishing.is_kafka_lost());
         let began = Instant::now();
         let poison = Poison::new(self.rules.clone(), watchlist);
@@ -269,71 +267,10 @@ impl Supervisor {
         outcome
     }
 
-    /// Exactly once: finds out what is done, now that the slot is ours.
-    async fn claim(
-        &mut self,
-        source: &mut Source,
-        publishing: &Publishing,
-        start: Confirmed,
-    ) -> Result<Position, RunError> {
-        let is_handed_over = self.memory.is_handed_over();
-        match &mut self.exactly_once {
-            Some(once) => {
-                let claiming = once.claim(source, publishing, start, &self.wanted, is_handed_over);
-                claiming.await
-            }
-            None => Ok(Position::default()),
-        }
-    }
-
     /// The router of one connection: relations are always sent again, and the catalog was read again.
-    fn routing(&self, source: &Source) -> Result<Routing, RunError> {
+    pub(crate) fn routing(&self, source: &Source) -> Result<Routing, RunError> {
         let catalog = source.catalog();
         Routing::new(&self.settings, &self.run_id, source.base_types(), catalog)
-    }
-
-    /// Where rows are put aside. A connection that nobody needs could only break.
-    fn parking_lot(
-        &self,
-        parking: Option<Parking>,
-        watchlist: &Watchlist,
-        source: &Source,
-    ) -> Result<Option<ParkingLot>, RunError> {
-        let is_needed = self.rules.action == OnPoison::Park || watchlist.has_requests();
-        let Some(parking) = parking.filter(|_| is_needed) else {
-            return Ok(None);
-        };
-        let routing = self.routing(source)?;
-        Ok(Some(ParkingLot::new(parking, routing, &self.rules)))
-    }
-
-    /// What is known of rows to come, from the tables and from what Kafka refused before.
-    async fn watchlist(
-        &mut self,
-        start: Lsn,
-        parking: Option<&Parking>,
-    ) -> Result<Watchlist, RunError> {
-        let mut watchlist = Watchlist::default();
-        self.search.start_at(start);
-        for (row, reason) in self.search.condemned() {
-            watchlist.condemn(*row, reason.clone());
-        }
-        let Some(parking) = parking else {
-            return Ok(watchlist);
-        };
-        watchlist.skip(parking.skip_requests(start).await?);
-        if self.rules.action != OnPoison::Park {
-            return Ok(watchlist);
-        }
-        for (row, reason) in self.search.take_refused_again() {
-            warn!(code = %reason.code, "parked event at {row} is held again: {}", reason.text);
-            parking.refused(row, &reason).await?;
-        }
-        if let Some(position) = parking.load(start, &mut watchlist).await? {
-            self.hold.begin(position);
-        }
-        self.metrics.parked(watchlist.waiting);
-        Ok(watchlist)
     }
 
     /// Chooses where to start, and sets the tracker there. What is acknowledged up to this moment counts; what is

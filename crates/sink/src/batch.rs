@@ -63,6 +63,17 @@ pub enum Entry {
     },
     /// The next of the batch's records, made of a row that was parked and is published again; outside any transaction.
     Parked(RowId),
+    /// What was parked before the next records is durable, and the database's log has it up to here. It comes before
+    /// those records in their batch.
+    ParkedUpTo {
+        /// A place behind the commit that parked them.
+        lsn: Lsn,
+    },
+    /// Every [`Parked`](Self::Parked) row before this is noted in its table as published.
+    ParkedNoted {
+        /// A place behind the commit that noted it.
+        lsn: Lsn,
+    },
     /// The transaction ended here.
     Commit {
         /// Where its commit record ends: the place where the position may stand.

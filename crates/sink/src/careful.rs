@@ -51,7 +51,11 @@ impl Suspects {
             })),
             Entry::Message { lsn } => Some(EventIdentity::Message(lsn)),
             Entry::Parked(row) => Some(EventIdentity::Parked(row)),
-            Entry::Begin(_) | Entry::Commit { .. } | Entry::Idle { .. } => None,
+            Entry::Begin(_)
+            | Entry::Commit { .. }
+            | Entry::Idle { .. }
+            | Entry::ParkedUpTo { .. }
+            | Entry::ParkedNoted { .. } => None,
         }
     }
 

@@ -59,7 +59,10 @@ pub use kafka_options::KafkaConfig;
 pub use kafka_properties::is_secret_property;
 pub use kafka_reader::{ReadRecord, ReadTopicError, TopicReader};
 pub use kafka_retention::is_compacted;
-pub use position::{FORMAT_VERSION as POSITION_FORMAT_VERSION, OpenTransaction, Position};
+pub use position::{
+    FORMAT_VERSION as POSITION_FORMAT_VERSION, OpenTransaction,
+    PLAIN_VERSION as POSITION_PLAIN_VERSION, Position, PositionRecord, UNNOTED_ROWS_MAX,
+};
 pub use position_topic::{Kept, PositionTopic, PositionTopicError};
 pub use producer::{Delivery, EnqueueError, Producer, Resume, TransactionCounts};
 pub use publisher::{Accepted, Limits, Polled, Publisher};

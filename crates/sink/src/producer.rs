@@ -79,7 +79,7 @@ pub trait Producer {
 /// Where a transactional producer goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
-    /// What is done.
+    /// What is done. No parked row is published that is not noted so in its table.
     pub position: Position,
     /// What the position belongs to, as members of a JSON object without its braces.
     pub origin: String,

@@ -80,6 +80,8 @@ impl<P: Producer> Publisher<P> {
                 Entry::Idle { wal_end } => {
                     self.tracker.idle(wal_end);
                 }
+                // A matter of the position record alone.
+                Entry::ParkedUpTo { .. } | Entry::ParkedNoted { .. } => {}
                 entry @ (Entry::Record { .. } | Entry::Message { .. } | Entry::Parked(_)) => {
                     debug_assert!(batch.cursor.record < batch.records.len());
                     let record = batch.records.get(batch.cursor.record);

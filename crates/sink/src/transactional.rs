@@ -18,7 +18,7 @@ use crate::batch::Entry;
 use crate::error::{Failure, KafkaConfigError, PublishError};
 use crate::kafka::{BrokerProbe, KafkaProducer, POSITION_OPAQUE};
 use crate::kafka_options::KafkaConfig;
-use crate::position::Position;
+use crate::position::PositionRecord;
 use crate::producer::{Delivery, EnqueueError, Producer, Resume, TransactionCounts};
 use crate::ticket::Ticket;
 
@@ -54,7 +54,7 @@ pub struct TransactionalProducer {
     client: KafkaProducer,
     config: TransactionConfig,
     state: State,
-    position: Position,
+    record: PositionRecord,
     /// What the position belongs to; `None` until [`resume`](Producer::resume).
     origin: Option<String>,
     /// Acknowledged by the brokers, in a transaction that is not committed.
@@ -98,7 +98,7 @@ impl TransactionalProducer {
             client,
             config: transactions,
             state: State::Fresh,
-            position: Position::default(),
+            record: PositionRecord::default(),
             origin: None,
             held: Vec::new(),
             failure: None,
@@ -139,7 +139,7 @@ impl TransactionalProducer {
             debug_assert!(false, "a transaction before the position is known");
             return;
         };
-        let value = self.position.to_json(origin);
+        let value = self.record.to_json(origin);
         let sent = self.client.send_position(
             &self.config.position_topic,
             self.config.position_key.as_bytes(),
@@ -385,7 +385,10 @@ impl Producer for TransactionalProducer {
 
     fn resume(&mut self, resume: Resume) {
         debug_assert!(matches!(self.state, State::Ready), "claimed before");
-        self.position = resume.position;
+        self.record = PositionRecord {
+            position: resume.position,
+            unnoted: Vec::new(),
+        };
         self.origin = Some(resume.origin);
         if resume.record_now
             && self.begin()
@@ -396,7 +399,7 @@ impl Producer for TransactionalProducer {
     }
 
     fn passed(&mut self, entry: &Entry) {
-        self.position.pass(entry);
+        self.record.pass(entry);
     }
 
     fn transactions(&self) -> TransactionCounts {
@@ -418,7 +421,7 @@ impl fmt::Debug for TransactionalProducer {
         f.debug_struct("TransactionalProducer")
             .field("config", &self.config)
             .field("state", &self.state)
-            .field("position", &self.position)
+            .field("record", &self.record)
             .field("held", &self.held.len())
             .field("failure", &self.failure)
             .finish_non_exhaustive()

@@ -12,7 +12,7 @@ use crate::commands::printing::as_problem;
 use crate::config::{self, Pipeline};
 use crate::explain;
 use crate::logging;
-use crate::parking_lot;
+use crate::parking_lot::Found;
 use crate::policy::RunError;
 use crate::preconditions::{self, Checked};
 use crate::settings;
@@ -43,7 +43,7 @@ async fn check_postgres(pipeline: &Pipeline) -> Result<Checked, RunError> {
     wanted.create = false;
     let options = settings::connect_options(pipeline).await?;
     let (sql, _, checked) = preconditions::open(&options, &wanted).await?;
-    parking_lot::open(sql, pipeline, &settings::poison_rules(pipeline)).await?;
+    Found::open(sql, pipeline, &settings::poison_rules(pipeline)).await?;
     Ok(checked)
 }
 

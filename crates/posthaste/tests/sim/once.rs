@@ -1,30 +1,37 @@
 //! Exactly once in the simulation: two instances, one slot, and a model of Kafka's transactions.
 //!
-//! Intake, publisher, tracker and the position are the product's own. The model misbehaves as brokers do: it aborts, it
-//! commits and loses the answer, and it fences. Instances are killed, cut off, and frozen until another has taken over.
+//! Intake, publisher, tracker and the position record are the product's own. The model misbehaves as brokers do: it aborts, it
+//! commits and loses the answer, and it fences. Instances are killed, cut off, and frozen until another has taken over. In every
+//! other seed there are events that cannot be routed; they are parked, put right, and published from their table.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pgoutput::{Lsn, PgTimestamp};
+use pgoutput::{Lsn, PgTimestamp, RowId};
 use posthaste::intake::{Intake, Tolerance};
-use router::{Record, Router, RouterConfig};
+use posthaste::poison::{Aside, Poison, Rules};
+use posthaste::policy::OnPoison;
+use posthaste::rerouting::Rerouting;
+use posthaste::watchlist::Watchlist;
+use router::Record;
 use sink::{
-    Accepted, Batch, Delivery, EnqueueError, Entry, Limits, Position, Producer, PublishError,
+    Accepted, Batch, Delivery, EnqueueError, Entry, Limits, PositionRecord, Producer, PublishError,
     Publisher, Resume, Ticket,
 };
 
 use crate::broker;
+use crate::connector::router;
 use crate::random::Random;
 use crate::server::{Event, Server};
+use crate::table::Table;
 
 /// What read-committed consumers see, and who may add to it.
 #[derive(Debug, Default)]
 struct Cluster {
     epoch: u64,
     committed: Vec<Event>,
-    position: Option<Position>,
+    record: Option<PositionRecord>,
 }
 
 /// How often each thing happened.
@@ -38,6 +45,13 @@ pub(crate) struct Counts {
     pub(crate) takeovers: u64,
     /// Starts in the middle of a transaction.
     pub(crate) midway: u64,
+    /// Rows parked, and published from the table.
+    pub(crate) parked: u64,
+    pub(crate) published: u64,
+    /// Starts with rows that are published and not noted.
+    pub(crate) unnoted: u64,
+    /// Writes to the table by an instance that had been replaced.
+    pub(crate) stale: u64,
 }
 
 impl Counts {
@@ -49,6 +63,10 @@ impl Counts {
         self.kills += other.kills;
         self.takeovers += other.takeovers;
         self.midway += other.midway;
+        self.parked += other.parked;
+        self.published += other.published;
+        self.unnoted += other.unnoted;
+        self.stale += other.stale;
     }
 }
 
@@ -57,7 +75,7 @@ impl Counts {
 struct OnceProducer {
     cluster: Rc<RefCell<Cluster>>,
     epoch: Option<u64>,
-    position: Position,
+    record: PositionRecord,
     open: Vec<(Ticket, Event)>,
     outcomes: Vec<Delivery>,
     failed: bool,
@@ -85,7 +103,7 @@ impl OnceProducer {
         } else {
             let events = self.open.iter().map(|(_, event)| *event);
             cluster.committed.extend(events);
-            cluster.position = Some(self.position);
+            cluster.record = Some(self.record.clone());
             if random.chance(30) {
                 counts.lost_answers += 1;
                 return;
@@ -142,11 +160,14 @@ impl Producer for OnceProducer {
     }
 
     fn resume(&mut self, resume: Resume) {
-        self.position = resume.position;
+        self.record = PositionRecord {
+            position: resume.position,
+            unnoted: Vec::new(),
+        };
     }
 
     fn passed(&mut self, entry: &Entry) {
-        self.position.pass(entry);
+        self.record.pass(entry);
     }
 }
 
@@ -156,14 +177,27 @@ struct Instance {
     intake: Option<Intake>,
     batch: Batch,
     frozen: bool,
+    table: Rc<RefCell<Table>>,
+    session: u64,
+    /// Not written down yet.
+    aside: Aside,
+    pass: Pass,
+}
+
+/// How far the publishing of parked rows is.
+#[derive(Debug, PartialEq, Eq)]
+enum Pass {
+    None,
+    Draining,
+    Sent(Vec<RowId>),
 }
 
 impl Instance {
-    fn new(cluster: &Rc<RefCell<Cluster>>) -> Self {
+    fn new(cluster: &Rc<RefCell<Cluster>>, table: &Rc<RefCell<Table>>) -> Self {
         let producer = OnceProducer {
             cluster: Rc::clone(cluster),
             epoch: None,
-            position: Position::default(),
+            record: PositionRecord::default(),
             open: Vec::new(),
             outcomes: Vec::new(),
             failed: false,
@@ -173,6 +207,10 @@ impl Instance {
             intake: None,
             batch: Batch::new(),
             frozen: false,
+            table: Rc::clone(table),
+            session: 0,
+            aside: Aside::default(),
+            pass: Pass::None,
         }
     }
 
@@ -189,25 +227,107 @@ impl Instance {
         self.batch.clear();
         let producer = self.publisher.producer_mut();
         assert_eq!(producer.claim(Duration::ZERO).ok(), Some(true));
-        let known = cluster.borrow().position;
-        let position = known.unwrap_or_default().confirmed_up_to(start);
+        let known = cluster.borrow().record.clone();
+        let is_first = known.is_none();
+        let PositionRecord { position, unnoted } = known.unwrap_or_default();
+        let mut table = self.table.borrow_mut();
+        self.session = table.take_over();
+        self.aside = Aside::default();
+        self.pass = Pass::None;
+        counts.unnoted += u64::from(!unnoted.is_empty());
+        table.note(&unnoted);
+        let mut watchlist = Watchlist::default();
+        table.load(start, &mut watchlist);
+        let position = position.confirmed_up_to(start);
         counts.midway += u64::from(position.open.is_some_and(|open| open.inserts > 0));
         producer.resume(Resume {
             position,
             origin: String::new(),
-            record_now: known.is_none(),
+            record_now: is_first,
         });
-        let config = RouterConfig {
-            tables: vec!["public.outbox".parse().expect("a table")],
-            ..RouterConfig::default()
+        let rules = Rules {
+            action: OnPoison::Park,
+            ..Rules::default()
         };
-        let router = Router::new(config).expect("legal");
-        let intake = Intake::new(router, Tolerance::default());
+        let intake = Intake::new(router(), Tolerance::default());
+        let intake = intake.with_poison(Poison::new(rules, watchlist), "posthaste");
         self.intake = Some(intake.behind(position));
     }
 
+    /// Whether everything read is acknowledged.
+    fn is_drained(&self) -> bool {
+        self.batch.is_empty() && self.aside.is_empty() && self.publisher.outstanding() == 0
+    }
+
+    /// Writes down what was put aside; false if this instance may not write any more.
+    fn settle(&mut self, wal_end: Lsn, counts: &mut Counts) -> bool {
+        let mut table = self.table.borrow_mut();
+        if !table.is_open(self.session) {
+            counts.stale += 1;
+            return false;
+        }
+        table.write(&std::mem::take(&mut self.aside));
+        let entry = Entry::ParkedUpTo { lsn: wal_end };
+        self.batch.entries.insert(0, entry);
+        true
+    }
+
+    /// The next step in the publishing of parked rows; false as for [`Self::settle`].
+    fn go_on_with_pass(&mut self, wal_end: Lsn, random: &mut Random, counts: &mut Counts) -> bool {
+        if !self.is_drained() || !random.chance(300) {
+            return true;
+        }
+        let mut table = self.table.borrow_mut();
+        if self.pass != Pass::None && !table.is_open(self.session) {
+            counts.stale += 1;
+            return false;
+        }
+        match std::mem::replace(&mut self.pass, Pass::None) {
+            Pass::None => {
+                let confirmed = self.publisher.confirmed().as_lsn();
+                if !table.publishable(confirmed).is_empty() {
+                    self.pass = Pass::Draining;
+                }
+            }
+            Pass::Draining => {
+                let mut sent = Vec::new();
+                let mut rerouting = Rerouting::new(router());
+                for row in table.publishable(self.publisher.confirmed().as_lsn()) {
+                    match rerouting.route(&row, 0, &mut self.batch) {
+                        Ok(()) => sent.push(row.row),
+                        Err(_) => {
+                            table.refused(row.row);
+                            break;
+                        }
+                    }
+                }
+                self.pass = Pass::Sent(sent);
+            }
+            Pass::Sent(rows) => {
+                table.published(&rows);
+                self.batch.entries.push(Entry::ParkedNoted { lsn: wal_end });
+                if let Some(intake) = &mut self.intake {
+                    table.refresh(intake.poison().watchlist());
+                }
+            }
+        }
+        true
+    }
+
     /// Publishes what was read; false when the attempt failed.
-    fn publish(&mut self, random: &mut Random, counts: &mut Counts) -> bool {
+    fn publish(&mut self, wal_end: Lsn, random: &mut Random, counts: &mut Counts) -> bool {
+        if !self.aside.is_empty() {
+            // The database takes its time.
+            if random.chance(500) {
+                return true;
+            }
+            if !self.settle(wal_end, counts) {
+                return false;
+            }
+        }
+        if !self.go_on_with_pass(wal_end, random, counts) {
+            return false;
+        }
         let taken = self.publisher.accept(&mut self.batch);
         match taken {
             Ok(Accepted::All) => self.batch.clear(),
@@ -229,17 +349,27 @@ pub(crate) fn run(seed: u64) -> Counts {
     let random = &mut Random::new(seed);
     let mut counts = Counts::default();
     let mut server = Server::new(20);
+    server.has_poison = seed % 2 == 1;
     let cluster = Rc::new(RefCell::new(Cluster::default()));
-    let mut instances = [Instance::new(&cluster), Instance::new(&cluster)];
+    let table = Rc::new(RefCell::new(Table::default()));
+    let mut instances = [
+        Instance::new(&cluster, &table),
+        Instance::new(&cluster, &table),
+    ];
     // Who holds the slot.
     let mut owner: Option<usize> = None;
     for turn in 0..TURNS_MAX {
-        let is_calm = server.event_count() >= EVENTS;
+        let is_calm = server.events().count() >= EVENTS;
         if !is_calm && random.chance(250) {
             server.commit(random);
         }
-        if is_calm && cluster.borrow().committed.len() as u64 == server.event_count() {
+        let arrived = cluster.borrow().committed.len();
+        if is_calm && arrived >= server.events().count() && table.borrow().is_empty() {
             break;
+        }
+        if random.chance(30) || is_calm {
+            let repair = is_calm || random.chance(500);
+            table.borrow_mut().retry(is_calm, repair);
         }
         assert!(turn + 1 < TURNS_MAX, "not settled");
         if !is_calm && random.chance(20) {
@@ -267,7 +397,8 @@ pub(crate) fn run(seed: u64) -> Counts {
         if owner == Some(index) {
             read(instance, &mut server, random);
         }
-        if instance.intake.is_some() && !instance.publish(random, &mut counts) {
+        let wal_end = server.wal_end();
+        if instance.intake.is_some() && !instance.publish(wal_end, random, &mut counts) {
             instance.intake = None;
             if owner == Some(index) {
                 owner = None;
@@ -280,10 +411,23 @@ pub(crate) fn run(seed: u64) -> Counts {
             instance.intake = None;
         }
     }
-    let expected: Vec<Event> = server.events().collect();
-    assert_eq!(cluster.borrow().committed, expected);
-    counts.events = expected.len() as u64;
+    check(&cluster.borrow().committed, &server);
+    counts.events = server.events().count() as u64;
+    counts.parked += table.borrow().parked + table.borrow().behind;
+    counts.published += table.borrow().published;
     counts
+}
+
+/// Each event once, in commit order for each key; in commit order altogether where none was parked.
+fn check(committed: &[Event], server: &Server) {
+    let mut expected: Vec<Event> = server.events().collect();
+    let mut committed = committed.to_vec();
+    if server.has_poison {
+        // Stable: the order within a key stays as it is.
+        committed.sort_by_key(|event| event.key);
+        expected.sort_by_key(|event| event.key);
+    }
+    assert_eq!(committed, expected);
 }
 
 fn misfortune(
@@ -297,7 +441,8 @@ fn misfortune(
     let index = usize::from(random.chance(500));
     match random.below(4) {
         0 => {
-            instances[index] = Instance::new(cluster);
+            let table = Rc::clone(&instances[index].table);
+            instances[index] = Instance::new(cluster, &table);
             counts.kills += 1;
             if *owner == Some(index) {
                 *owner = None;
@@ -326,8 +471,8 @@ fn read(instance: &mut Instance, server: &mut Server, random: &mut Random) {
     let Some(intake) = &mut instance.intake else {
         return;
     };
-    // A batch that was not taken whole must not grow.
-    if !instance.batch.is_empty() {
+    // A batch that was not taken whole must not grow, and nothing is read while parked rows are on their way.
+    if !instance.batch.is_empty() || !instance.aside.is_empty() || instance.pass != Pass::None {
         return;
     }
     for _ in 0..random.below(12) {
@@ -342,8 +487,9 @@ fn read(instance: &mut Instance, server: &mut Server, random: &mut Random) {
                 .expect("a stream that fits the position");
         }
     }
+    instance.aside = intake.poison().take_aside();
 }
 
-const EVENTS: u64 = 300;
+const EVENTS: usize = 300;
 const TURNS_MAX: usize = 200_000;
 const TRANSACTION_RECORDS_MAX: usize = 16;

@@ -1,22 +1,22 @@
-//! The model of the tables of parked events and of decisions to skip, which outlive processes, and of the person who decides about them.
+//! The model of the table of parked events, which outlives processes, and of the person who decides about them.
 
 use std::collections::{BTreeMap, HashSet};
 
 use pgoutput::{Lsn, RowId};
 use posthaste::parked_row::ParkedRow;
 use posthaste::poison::Aside;
-use posthaste::watchlist::{Aggregate, SkipRequest, SkippedEvent, Waiting, Watchlist};
+use posthaste::watchlist::{Aggregate, Waiting, Watchlist};
 
-/// The tables; parked events by row.
+/// The table, by row.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: BTreeMap<RowId, Parked>,
+    /// The newest session; those before it cannot write any more.
+    session: u64,
     pub(crate) parked: u64,
     pub(crate) behind: u64,
     pub(crate) published: u64,
     pub(crate) refused_again: u64,
-    /// What people decided to pass over, and which row each decision was used on.
-    requests: Vec<(SkippedEvent, Option<RowId>)>,
 }
 
 #[derive(Debug)]
@@ -34,10 +34,6 @@ enum State {
 
 impl Table {
     pub(crate) fn write(&mut self, aside: &Aside) {
-        for (request, row) in &aside.skipped {
-            let number = usize::try_from(request.number).expect("one of ours");
-            self.requests[number].1 = Some(*row);
-        }
         for row in &aside.rows {
             let is_behind = row.reason.stage.name() == "behind";
             let state = if is_behind {
@@ -58,34 +54,6 @@ impl Table {
         let rows = self.rows.keys().copied();
         watchlist.settle(rows.filter(|row| row.commit_lsn >= start));
         self.refresh(watchlist);
-    }
-
-    /// `posthaste skip`.
-    pub(crate) fn request(&mut self, event: SkippedEvent) {
-        let is_new = self.requests.iter().all(|(known, _)| *known != event);
-        if is_new {
-            self.requests.push((event, None));
-        }
-    }
-
-    pub(crate) fn has_request(&self, event: &SkippedEvent) -> bool {
-        self.requests.iter().any(|(known, _)| known == event)
-    }
-
-    pub(crate) fn used_requests(&self) -> u64 {
-        let used = self.requests.iter().filter(|(_, used)| used.is_some());
-        used.count() as u64
-    }
-
-    /// Those not used yet, and those used on rows that come again.
-    pub(crate) fn requests(&self, start: Lsn) -> Vec<SkipRequest> {
-        let numbered = self.requests.iter().zip(0_i64..);
-        let open = numbered.filter(|((_, used), _)| used.is_none_or(|row| row.commit_lsn >= start));
-        open.map(|((event, used), number)| SkipRequest {
-            number,
-            event: used.map_or_else(|| event.clone(), SkippedEvent::Row),
-        })
-        .collect()
     }
 
     pub(crate) fn refresh(&self, watchlist: &mut Watchlist) {
@@ -127,6 +95,23 @@ impl Table {
             self.rows.get_mut(row).expect("it was queued").state = State::Published;
             self.published += 1;
         }
+    }
+
+    /// What the position says is published, noted so whatever a person made of it.
+    pub(crate) fn note(&mut self, rows: &[RowId]) {
+        for row in rows {
+            self.rows.get_mut(row).expect("it was parked").state = State::Published;
+        }
+    }
+
+    /// Ends the session before.
+    pub(crate) fn take_over(&mut self) -> u64 {
+        self.session += 1;
+        self.session
+    }
+
+    pub(crate) fn is_open(&self, session: u64) -> bool {
+        self.session == session
     }
 
     pub(crate) fn refused(&mut self, row: RowId) {
