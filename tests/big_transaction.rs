@@ -28,12 +28,7 @@ const DELIVERED_WITHIN: Duration = Duration::from_secs(300);
 async fn b29_a_transaction_of_very_many_rows_takes_flat_memory() -> Result<()> {
     let rows = scale::pick(200_000, 1_000_000);
     let fixture = Fixture::new("big").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '10s'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout("10s").await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let connector = fixture.start().await?;
     let client = fixture.client().await?;
@@ -147,12 +142,7 @@ async fn b29_a_kill_in_the_middle_of_a_big_transaction_starts_it_over() -> Resul
 async fn thousands_of_subtransactions_half_of_them_rolled_back() -> Result<()> {
     let count = scale::pick(4_000, 20_000);
     let fixture = Fixture::new("big_subtransactions").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '10s'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout("10s").await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let connector = fixture.start().await?;
     let slot = fixture.watch_slot().await?;

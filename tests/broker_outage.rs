@@ -1,11 +1,13 @@
 //! Brokers stopped or frozen: the server stays content, nothing is confirmed early, nothing is lost or repeated.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::checker::{Repeats, check};
 use e2e::config::Config;
 use e2e::connector::Connector;
+use e2e::consumer::Record;
 use e2e::fixture::{Fixture, SOON};
 use e2e::ledger::Ledger;
 use e2e::scale;
@@ -44,12 +46,7 @@ impl Outage {
 /// A fixture on the broker that may be stopped, whose server cuts a silent walsender after `wal_sender_timeout`.
 async fn fragile(name: &str, wal_sender_timeout: &str) -> Result<Fixture> {
     let fixture = Fixture::on(Servers::with_fragile_kafka().await?, name).await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '{wal_sender_timeout}'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout(wal_sender_timeout).await?;
     Ok(fixture)
 }
 
@@ -115,11 +112,30 @@ async fn outage_under_load(name: &str, outage: Outage, span: Duration) -> Result
         .wait_for_events(ledger.len(), Duration::from_secs(60))
         .await?;
     slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Forbidden)
-        .with_context(|| format!("seed {seed}"))?;
+    let records = consumer.read_to_end().await?;
+    check(&ledger, records, Repeats::Forbidden)
+        .with_context(|| format!("seed {seed}; {}", repeated_places(records)))
+        .with_context(|| connector.log())?;
     ensure!(slot.walsender().await? == walsender);
     no_timeout_in_server_log(&fixture)?;
     connector.stop().await
+}
+
+/// Where events that stand twice stand. Whether they are neighbours, and which stretch they belong to, tells a client that
+/// sent again from a connector that read again.
+fn repeated_places(records: &[Record]) -> String {
+    let mut first: HashMap<&str, &Record> = HashMap::new();
+    let mut text = String::from("repeated:");
+    for record in records {
+        if let Some(before) = first.insert(record.id(), record) {
+            let (key, id) = (record.key_text(), record.id());
+            let (partition, from, to) = (record.partition, before.offset, record.offset);
+            text.push_str(&format!(
+                "\n  {id} (key {key}) in partition {partition} at {from} and {to}"
+            ));
+        }
+    }
+    text
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

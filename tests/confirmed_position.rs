@@ -15,12 +15,8 @@ use e2e::writer::Load;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b03_keepalives_confirm_nothing_while_an_event_is_in_flight() -> Result<()> {
     let fixture = Fixture::on(Servers::with_fragile_kafka().await?, "b03").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '2s'; CREATE TABLE other (text text)",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout("2s").await?;
+    fixture.sql("CREATE TABLE other (text text)").await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let config = fixture
         .config()
@@ -115,10 +111,7 @@ async fn b04_no_status_update_goes_backwards_even_over_reconnects() -> Result<()
     slot.catches_up(SOON).await?;
     for round in 0..3 {
         let before = slot.confirmed().await?;
-        let walsender = slot.walsender().await?;
-        client
-            .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-            .await?;
+        let walsender = slot.terminate_walsender().await?;
         let flushed = wait::until("the first status update after the reconnect", SOON, async || {
             let row = client
                 .query_opt(

@@ -39,17 +39,9 @@ async fn b25_a_a_terminated_walsender_is_replaced() -> Result<()> {
     let seed = load.seed;
     let load = load.start(&fixture).await?;
     consumer.wait_for_events(100, SOON).await?;
-    let client = fixture.client().await?;
     for _ in 0..2 {
-        let walsender = slot.walsender().await?;
-        client
-            .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-            .await?;
-        wait::until_true("another walsender", BACK_WITHIN, async || {
-            let now = slot.state().await?.active_pid;
-            Ok(now.is_some_and(|pid| pid != walsender))
-        })
-        .await?;
+        let walsender = slot.terminate_walsender().await?;
+        slot.has_another_walsender(walsender, BACK_WITHIN).await?;
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;
@@ -74,15 +66,8 @@ async fn ten_lost_connections_in_a_row_wear_nothing_out() -> Result<()> {
     let client = fixture.client().await?;
     let slot = fixture.watch_slot().await?;
     for n in 1..=10 {
-        let walsender = slot.walsender().await?;
-        client
-            .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-            .await?;
-        wait::until_true("another walsender", BACK_WITHIN, async || {
-            let now = slot.state().await?.active_pid;
-            Ok(now.is_some_and(|pid| pid != walsender))
-        })
-        .await?;
+        let walsender = slot.terminate_walsender().await?;
+        slot.has_another_walsender(walsender, BACK_WITHIN).await?;
         fixture.insert(&client, n).await?;
         consumer
             .wait_for_records(usize::try_from(n)?, SOON)
@@ -105,10 +90,7 @@ async fn a_stop_after_a_lost_connection_is_clean_and_quick() -> Result<()> {
     fixture.insert(&client, 1).await?;
     consumer.wait_for_records(1, SOON).await?;
     slot.catches_up(SOON).await?;
-    let walsender = slot.walsender().await?;
-    client
-        .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-        .await?;
+    slot.terminate_walsender().await?;
     connector.prints(&["\"resumed: "], SOON).await?;
     // Everything was confirmed before, so there is nothing to wait for.
     let told = Instant::now();
@@ -289,12 +271,7 @@ async fn b25_f_a_server_without_a_free_connection_is_waited_for() -> Result<()> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b26_a_a_frozen_walsender_is_noticed_and_left() -> Result<()> {
     let fixture = Fixture::new("b26_a").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '3s'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout("3s").await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let connector = fixture.start().await?;
     let client = fixture.client().await?;
@@ -325,13 +302,7 @@ async fn b26_a_a_frozen_walsender_is_noticed_and_left() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b26_b_a_link_that_drops_everything_is_noticed_and_left() -> Result<()> {
     let fixture = Fixture::new("b26_b").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '{}'",
-            fixture.role,
-            scale::pick("3s", "60s")
-        ))
-        .await?;
+    fixture.set_sender_timeout(scale::pick("3s", "60s")).await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let port = xtask::scratch::free_port()?;
     let link = Proxy::start(port, fixture.servers.postgres.port()).await?;
@@ -379,12 +350,7 @@ async fn b26_b_a_link_that_drops_everything_is_noticed_and_left() -> Result<()> 
 async fn b26_c_hours_of_quiet_in_short_cause_no_reconnect() -> Result<()> {
     for (name, timeout) in [("quiet_short", scale::pick("1s", "60s")), ("quiet_0", "0")] {
         let fixture = Fixture::new(name).await?;
-        fixture
-            .sql(&format!(
-                "ALTER ROLE {} SET wal_sender_timeout = '{timeout}'",
-                fixture.role
-            ))
-            .await?;
+        fixture.set_sender_timeout(timeout).await?;
         let config = fixture
             .config()
             .with_text("source.status_interval", "200ms");

@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::checker::{Repeats, check};
 use e2e::fixture::{Fixture, SOON};
-use e2e::random::Random;
-use e2e::writer::Load;
+use e2e::kill;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_kills_at_random_moments_lose_nothing_and_keep_order() -> Result<()> {
@@ -26,21 +25,7 @@ async fn kill_under_load(name: &str, with_state: bool) -> Result<()> {
     if !with_state {
         config = config.without("state.directory");
     }
-    let mut random = Random::new(Random::run_seed());
-    let load = Load::steady(150);
-    let seed = load.seed;
-    let load = load.start(&fixture).await?;
-    for round in 0..3 {
-        let connector = fixture.start_with(&config).await?;
-        // Somewhere between the first records of this process and the middle of its stride.
-        consumer
-            .wait_for_events(consumer.distinct() + 1 + random.below(400), SOON)
-            .await
-            .with_context(|| format!("round {round}, seed {seed}"))?;
-        connector.kill()?;
-        load.goes_on_for(random.below(300), SOON).await?;
-    }
-    let ledger = load.stop().await?;
+    let (ledger, seed) = kill::three_times_under_load(&fixture, &config, &mut consumer).await?;
     let connector = fixture.start_with(&config).await?;
     consumer
         .wait_for_events(ledger.len(), Duration::from_secs(60))

@@ -9,8 +9,8 @@ use e2e::config::Config;
 use e2e::connector::Connector;
 use e2e::consumer::Consumer;
 use e2e::fixture::{Fixture, SOON};
+use e2e::kill;
 use e2e::ledger::Ledger;
-use e2e::random::Random;
 use e2e::servers::{NODE, Servers};
 use e2e::wait;
 use e2e::writer::Load;
@@ -57,20 +57,7 @@ async fn three_kills_at_random_moments_repeat_nothing() -> Result<()> {
     let mut consumer = fixture.consumer(&["order"])?;
     // Without the state file, so that only the position topic can know.
     let config = exactly_once(&fixture).without("state.directory");
-    let mut random = Random::new(Random::run_seed());
-    let load = Load::steady(150);
-    let seed = load.seed;
-    let load = load.start(&fixture).await?;
-    for round in 0..3 {
-        let connector = fixture.start_with(&config).await?;
-        consumer
-            .wait_for_events(consumer.distinct() + 1 + random.below(400), SOON)
-            .await
-            .with_context(|| format!("round {round}, seed {seed}"))?;
-        connector.kill()?;
-        load.goes_on_for(random.below(300), SOON).await?;
-    }
-    let ledger = load.stop().await?;
+    let (ledger, seed) = kill::three_times_under_load(&fixture, &config, &mut consumer).await?;
     let connector = fixture.start_with(&config).await?;
     each_once(&fixture, &mut consumer, &ledger)
         .await
@@ -162,12 +149,7 @@ async fn a_broker_that_stops_and_comes_back_repeats_nothing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_instance_that_wakes_after_a_takeover_repeats_nothing() -> Result<()> {
     let fixture = Fixture::new("once_zombie").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '3s'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout("3s").await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let config = exactly_once(&fixture).with_text("kafka.transaction_interval", "1s");
     let first = fixture.start_with(&config).await?;

@@ -61,10 +61,7 @@ async fn lag_and_reconnects_are_counted() -> Result<()> {
     let connector = fixture.start().await?;
     let slot = fixture.watch_slot().await?;
     let client = fixture.client().await?;
-    let walsender = slot.walsender().await?;
-    client
-        .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-        .await?;
+    slot.terminate_walsender().await?;
     wait::until_true("one reconnect to be counted", SOON, async || {
         let page = connector.get("/metrics").await?;
         Ok((page.metric(RECONNECTS, "") - 1.0).abs() < 0.5)

@@ -182,12 +182,7 @@ async fn b22_a_a_frozen_holder_is_waited_for_until_it_is_killed() -> Result<()> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b22_a_a_frozen_holder_is_waited_for_and_replaced() -> Result<()> {
     let fixture = Fixture::new("b22_a").await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '4s'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout("4s").await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let holder = fixture.start().await?;
     let client = fixture.client().await?;

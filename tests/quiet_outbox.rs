@@ -75,12 +75,7 @@ async fn nothing_written_by_the_connector(fixture: &Fixture) -> Result<()> {
 
 async fn one_event_before_and_one_after(name: &str, sender_timeout: &str) -> Result<()> {
     let fixture = Fixture::new(name).await?;
-    fixture
-        .sql(&format!(
-            "ALTER ROLE {} SET wal_sender_timeout = '{sender_timeout}'",
-            fixture.role
-        ))
-        .await?;
+    fixture.set_sender_timeout(sender_timeout).await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let connector = fixture.start().await?;
     let client = fixture.client().await?;

@@ -71,10 +71,7 @@ async fn a_full_disk_for_the_log_stops_nothing() -> Result<()> {
     fixture.insert(&client, 1).await?;
     slot.catches_up(SOON).await?;
     // A reconnect has more to say than a stream that runs.
-    let walsender = slot.walsender().await?;
-    client
-        .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-        .await?;
+    slot.terminate_walsender().await?;
     fixture.insert(&client, 2).await?;
     consumer.wait_for_records(2, SOON).await?;
     slot.catches_up(SOON).await?;
@@ -97,10 +94,7 @@ async fn file_descriptors_used_up_are_waited_for() -> Result<()> {
     fixture.insert(&client, 2).await?;
     consumer.wait_for_records(2, SOON).await?;
     slot.catches_up(SOON).await?;
-    let walsender = slot.walsender().await?;
-    client
-        .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-        .await?;
+    slot.terminate_walsender().await?;
     fixture.insert(&client, 3).await?;
     connector
         .prints(&["lost: "], SOON)

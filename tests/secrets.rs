@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use e2e::connector::{Connector, binary};
 use e2e::fixture::{Fixture, PASSWORD, SOON};
-use e2e::wait;
 use xtask::scratch::Scratch;
 
 /// One for each place; none is part of another or of a name.
@@ -78,18 +77,8 @@ async fn no_secret_is_in_anything_that_is_printed_at_the_most_verbose_level() ->
     consumer.wait_for_records(1, SOON).await?;
     // A reconnect, and a stop, have their own words.
     let slot = fixture.watch_slot().await?;
-    let walsender = slot.walsender().await?;
-    client
-        .execute("SELECT pg_terminate_backend($1)", &[&walsender])
-        .await?;
-    wait::until_true("another walsender", SOON, async || {
-        Ok(slot
-            .state()
-            .await?
-            .active_pid
-            .is_some_and(|pid| pid != walsender))
-    })
-    .await?;
+    let walsender = slot.terminate_walsender().await?;
+    slot.has_another_walsender(walsender, SOON).await?;
     for page in ["/metrics", "/readyz", "/healthz"] {
         is_clean(page, &connector.get(page).await?.body)?;
     }

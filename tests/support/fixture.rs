@@ -137,6 +137,18 @@ impl Fixture {
         .await
     }
 
+    /// After how long without a word the server gives the connector up, such as `3s`; for sessions to come.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn set_sender_timeout(&self, time: &str) -> Result<()> {
+        let role = &self.role;
+        self.sql(&format!(
+            "ALTER ROLE {role} SET wal_sender_timeout = '{time}'"
+        ))
+        .await
+    }
+
     /// Runs statements as superuser in the test's database.
     ///
     /// # Errors

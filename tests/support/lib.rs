@@ -10,6 +10,7 @@ pub mod connector;
 pub mod consumer;
 pub mod debezium;
 pub mod fixture;
+pub mod kill;
 pub mod ledger;
 pub mod produce;
 pub mod proxy;

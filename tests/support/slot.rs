@@ -107,6 +107,30 @@ impl Slot {
         .await
     }
 
+    /// Ends the walsender as an administrator would, and gives its process id.
+    ///
+    /// # Errors
+    /// As [`Slot::walsender`].
+    pub async fn terminate_walsender(&self) -> Result<i32> {
+        let pid = self.walsender().await?;
+        self.client
+            .execute("SELECT pg_terminate_backend($1)", &[&pid])
+            .await?;
+        Ok(pid)
+    }
+
+    /// Waits until another process than `gone` streams from the slot.
+    ///
+    /// # Errors
+    /// None does within the deadline.
+    pub async fn has_another_walsender(&self, gone: i32, deadline: Duration) -> Result<()> {
+        wait::until_true("another walsender", deadline, async || {
+            let now = self.state().await?.active_pid;
+            Ok(now.is_some_and(|pid| pid != gone))
+        })
+        .await
+    }
+
     /// Waits until everything before `position` is confirmed.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ fn predicates(reader: &mut Reader, config: &mut ConnectConfig) {
             if !written.is_empty() {
                 reader.refuse(
                     &type_key,
-                    "is no predicate that is known here; the known ones are \
+                    "is no predicate that is known here; write one of \
                     TopicNameMatches, HasHeaderKey and RecordIsTombstone",
                 );
             }

@@ -240,7 +240,7 @@ fn store_type(reader: &mut Reader, option: &ProducerOption) {
         _ => refuse(
             reader,
             option,
-            "is no kind of store that is known here; the known ones are JKS, PKCS12 and PEM",
+            "is no kind of store that is known here; write JKS, PKCS12 or PEM",
         ),
     }
 }

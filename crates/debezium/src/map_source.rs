@@ -68,7 +68,7 @@ fn connector_class(reader: &mut Reader) {
     if ![CLASS, "PostgresConnector", "Postgres"].contains(&class.as_str()) {
         reader.refuse(
             "connector.class",
-            format!("is another connector; only {CLASS} is read here"),
+            format!("is another connector; write {CLASS}, the only one that is read here"),
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Configurations with one thing wrong each: exactly one refusal, with the key, the value unless it is a secret, and what
-//! to do.
+//! Configurations with one thing wrong each: exactly one refusal, with the key, the value unless it may be a secret, and
+//! what to do. The cases stand in `malformed.cases`.
 
 #![allow(
     clippy::panic,
@@ -7,7 +7,9 @@
     reason = "helpers of tests: clippy spares only the test functions themselves"
 )]
 
-use debezium::{Format, Input, NoLookup};
+use std::collections::{BTreeMap, BTreeSet};
+
+use debezium::{Finding, Format, Input, NoLookup, Origin};
 
 /// A configuration in order, to which each case does one thing.
 const BASE: &str = "\
@@ -31,8 +33,87 @@ transforms=outbox
 transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
 ";
 
-const ROUTER: &str = "transforms.outbox.";
-const PREDICATE: &str = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches";
+/// One thing that is wrong, and what has to be said of it.
+struct Case {
+    kind: &'static str,
+    /// Whether only its values differ from those of another case.
+    is_variant: bool,
+    changes: Vec<&'static str>,
+    worker: Vec<&'static str>,
+    expected: Vec<&'static str>,
+}
+
+fn cases() -> Vec<Case> {
+    let mut kind = "";
+    let mut cases = Vec::new();
+    for block in include_str!("malformed.cases").split("\n\n") {
+        let lines: Vec<&str> = block
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
+        if let [heading] = lines.as_slice() {
+            kind = heading.strip_prefix("== ").unwrap();
+            continue;
+        }
+        let mut case = Case {
+            kind,
+            is_variant: false,
+            changes: Vec::new(),
+            worker: Vec::new(),
+            expected: Vec::new(),
+        };
+        for line in lines {
+            if line == "~" {
+                case.is_variant = true;
+            } else if let Some(part) = line.strip_prefix("> ") {
+                case.expected.push(part);
+            } else if let Some(line) = line.strip_prefix("worker ") {
+                case.worker.push(line);
+            } else {
+                case.changes.push(line);
+            }
+        }
+        if !case.changes.is_empty() || !case.worker.is_empty() {
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+impl Case {
+    /// The keys that are not as in the base, each with what became of it; values do not count.
+    fn signature(&self) -> BTreeSet<String> {
+        let key = |line: &&str| line.split('=').next().unwrap().to_owned();
+        let worker = self
+            .worker
+            .iter()
+            .map(|line| format!("worker {}", key(line)));
+        self.changes.iter().map(key).chain(worker).collect()
+    }
+
+    fn text(&self) -> String {
+        changed(&self.changes.join("\n"))
+    }
+
+    fn worker_text(&self) -> Option<String> {
+        let lines = self.worker.join("\n");
+        (!lines.is_empty()).then(|| format!("bootstrap.servers=k:9092\n{lines}"))
+    }
+
+    /// What stands there of a key, as it is written.
+    fn value(&self, finding: &Finding) -> Option<String> {
+        let text = match finding.origin {
+            Origin::Connector(_) => self.text(),
+            Origin::Worker(_) => self.worker_text()?,
+        };
+        let pairs: BTreeMap<&str, &str> = text
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .collect();
+        let value = pairs.get(finding.key.as_str())?;
+        (!value.is_empty()).then(|| (*value).to_owned())
+    }
+}
 
 /// Lines that replace those of the same key; `-key` takes one away.
 fn changed(changes: &str) -> String {
@@ -51,27 +132,19 @@ fn changed(changes: &str) -> String {
     lines.join("\n")
 }
 
-/// What is refused of a configuration, as printed.
-fn refused(text: &str, worker: Option<&str>) -> Vec<String> {
+fn findings(text: &str, worker: Option<&str>) -> Vec<Finding> {
     let mut input = Input::new(text, "c.properties", &NoLookup);
     input.worker = worker;
     input.brokers = worker.is_none().then_some("kafka:9092");
     let reading = debezium::read(&input).unwrap_or_else(|error| panic!("{text}: {error}"));
     assert_eq!(reading.native.is_none(), reading.refused().next().is_some());
-    reading.refused().map(ToString::to_string).collect()
+    reading.refused().cloned().collect()
 }
 
-fn check(changes: &str, expected: &[&str]) {
-    let refused = refused(&changed(changes), None);
-    assert_eq!(refused.len(), 1, "{changes}: {refused:#?}");
-    for part in expected {
-        assert!(
-            refused[0].contains(part),
-            "{changes}: {} lacks {part:?}",
-            refused[0]
-        );
-    }
-    assert!(!refused[0].contains("s3cret"), "{}", refused[0]);
+/// What is refused of a configuration, as printed.
+fn refused(text: &str, worker: Option<&str>) -> Vec<String> {
+    let findings = findings(text, worker);
+    findings.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -80,441 +153,111 @@ fn the_base_is_in_order() {
 }
 
 #[test]
-fn names_with_a_slip_are_answered_with_the_right_one() {
-    for (slip, right) in [
-        ("slot.nmae=x", "slot.name"),
-        ("tabel.include.list=a.b", "table.include.list"),
-        ("transform.outbox.type=x", "transforms.outbox.type"),
-        (
-            "transforms.outbox.route.by.feild=x",
-            "transforms.outbox.route.by.field",
-        ),
-        (
-            "transforms.outbx.route.by.field=x",
-            "transforms.outbox.route.by.field",
-        ),
-        ("key.converter.encodng=UTF-8", "key.converter.encoding"),
-        ("producer.override.linger=5", "producer.override.linger.ms"),
-        ("predicate=x", "predicates"),
-    ] {
-        let key = slip.split('=').next().unwrap();
-        check(
-            slip,
-            &[
-                key,
-                &format!("did you mean `{right}`?"),
-                "correct it, or remove it",
-            ],
-        );
+fn each_gets_one_message_with_the_key_the_value_and_the_fix() {
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let text = case.text();
+        let findings = findings(&text, case.worker_text().as_deref());
+        let [finding] = findings.as_slice() else {
+            wrong.push(format!(
+                "{:?}: {} refusals: {findings:#?}",
+                case.changes,
+                findings.len()
+            ));
+            continue;
+        };
+        let message = finding.to_string();
+        let mut lacks = |what: &str| {
+            wrong.push(format!(
+                "{:?} {:?}: no {what} in {message}",
+                case.changes, case.worker
+            ))
+        };
+        for part in case
+            .expected
+            .iter()
+            .filter(|part| !message.contains(**part))
+        {
+            lacks(part);
+        }
+        let signature = case.signature();
+        let is_named = |key: &String| {
+            key.trim_start_matches(['-']).trim_start_matches("worker ") == finding.key
+        };
+        // One of those that were changed, or one that is not there and should be.
+        if !signature.iter().any(is_named) && case.value(finding).is_some() {
+            lacks("key");
+        }
+        if let Some(value) = case.value(finding)
+            && !may_be_secret(finding)
+            && !shows(&message, &value)
+        {
+            lacks(&format!("value {value:?}"));
+        }
+        if !FIXES.iter().any(|fix| message.contains(fix)) {
+            lacks("fix");
+        }
+        if !case.worker.is_empty() && !message.contains("(worker, line") {
+            lacks("place");
+        }
+        if message.contains("s3cret") {
+            lacks("silence about the secret");
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-#[test]
-fn what_is_missing_is_asked_for() {
-    for key in [
-        "connector.class",
-        "database.hostname",
-        "database.user",
-        "database.dbname",
-        "topic.prefix",
-        "key.converter",
-        "value.converter",
-        "plugin.name",
-        "transforms.outbox.type",
-    ] {
-        check(&format!("-{key}"), &[key, "is ", "write "]);
-    }
-    check(
-        "-transforms\n-transforms.outbox.type",
-        &[
-            "transforms: has no io.debezium.transforms.outbox.EventRouter",
-            "add the Event Router",
-        ],
-    );
-    check(
-        "database.hostname=",
-        &["database.hostname", "is missing or empty; write"],
-    );
+/// The value, or the part of it that is wrong.
+fn shows(message: &str, value: &str) -> bool {
+    let quoted = |text: &str| {
+        message.contains(&format!("`{text}`")) || message.contains(&format!("{text:?}"))
+    };
+    // Or the line that takes its place.
+    let is_given_again = message.contains(&format!("={value}`"));
+    quoted(value) || is_given_again || value.split([',', ':']).any(|part| quoted(part.trim()))
 }
 
-#[test]
-fn values_of_the_wrong_form_are_shown() {
-    check(
-        "database.port=54x32",
-        &["`54x32` is no whole number; write one from 1 on"],
-    );
-    check(
-        "database.port=70000",
-        &["`70000` is no port; write a number from 1 to 65535"],
-    );
-    check(
-        "slot.failover=ja",
-        &["`ja` is neither true nor false; write one of them"],
-    );
-    check(
-        "skipped.operations=c,u",
-        &["`c,u` skips inserts", "remove `c` from it"],
-    );
-    check(
-        "skipped.operations=insert",
-        &["`insert` has a word that is none of its own; write u, d and t"],
-    );
-    check(
-        "max.batch.size=0",
-        &["`0` is too small; write a whole number from 1 on"],
-    );
-    check(
-        "slot.name=Orders-Slot",
-        &["`Orders-Slot` is no name of a slot; write 1 to 63"],
-    );
-    check(
-        &format!("publication.name={}", "p".repeat(64)),
-        &["is no name of a publication; write 1 to 63 bytes"],
-    );
-    check(
-        "producer.override.linger.ms=soon",
-        &[
-            "producer.override.linger.ms",
-            "`soon` is no whole number; write one",
-        ],
-    );
-    check(
-        "topic.creation.default.partitions=0\ntopic.creation.default.replication.factor=1",
-        &[
-            "topic.creation.default.partitions",
-            "`0`",
-            "or -1 for the broker's own",
-        ],
-    );
+/// Passwords, logins, and whatever stands under a name that nobody knows.
+fn may_be_secret(finding: &Finding) -> bool {
+    let key = finding.key.as_str();
+    key.contains("password") || key.contains("jaas") || finding.text.contains("did you mean")
 }
 
-#[test]
-fn words_that_are_none_are_answered_with_the_legal_ones() {
-    check(
-        "snapshot.mode=nodata",
-        &["`nodata` is none of its words; write no_data"],
-    );
-    check(
-        "publication.autocreate.mode=enabled",
-        &["`enabled` is none of its words; write disabled, all_tables, filtered, no_tables"],
-    );
-    check(
-        "errors.tolerance=some",
-        &["`some` is none of its words; write none, all"],
-    );
-    check(
-        "binary.handling.mode=utf8",
-        &["`utf8`", "write bytes, base64, base64-url-safe or hex"],
-    );
-    check(
-        "database.sslmode=on",
-        &["`on` is none of its words; write disable, prefer"],
-    );
-    check(
-        &format!("{ROUTER}table.op.invalid.behavior=skip"),
-        &["`skip` is none of its words; write warn, error, fatal"],
-    );
-    check(
-        "producer.override.compression.type=brotli",
-        &["`brotli` is none of its words; write none, gzip, snappy, lz4, zstd"],
-    );
-}
+/// How a message says what to do.
+const FIXES: [&str; 13] = [
+    "write ",
+    "remove ",
+    "add ",
+    "keep ",
+    "correct ",
+    "set ",
+    "name ",
+    "put ",
+    "convert it with",
+    "Remove ",
+    "use ",
+    "keytool -",
+    "openssl ",
+];
 
 #[test]
-fn classes_that_are_not_known_are_named() {
-    check(
-        "connector.class=io.debezium.connector.mysql.MySqlConnector",
-        &["`io.debezium.connector.mysql.MySqlConnector` is another connector"],
-    );
-    check(
-        "value.converter=io.confluent.connect.avro.AvroConverter",
-        &[
-            "value.converter",
-            "AvroConverter` is the Avro converter",
-            "keep Debezium for this outbox",
-        ],
-    );
-    check(
-        "value.converter=io.confluent.connect.protobuf.ProtobufConverter",
-        &["ProtobufConverter` needs a schema registry"],
-    );
-    check(
-        "key.converter=com.example.MyConverter",
-        &["`com.example.MyConverter` is no converter that is known here"],
-    );
-    check(
-        "key.converter=org.apache.kafka.connect.storage.SimpleHeaderConverter",
-        &["makes headers only; write another converter"],
-    );
-    check(
-        "transforms=outbox,mask\ntransforms.mask.type=org.apache.kafka.connect.transforms.MaskField$Value",
-        &[
-            "transforms.mask.type",
-            "MaskField$Value` is not among those",
-            "remove it from `transforms`",
-        ],
-    );
-    check(
-        "transforms=outbox,f\ntransforms.f.type=io.debezium.transforms.Filter",
-        &["`io.debezium.transforms.Filter` runs a script"],
-    );
-    check(
-        "predicates=p\npredicates.p.type=com.example.P",
-        &["predicates.p.type", "`com.example.P` is no predicate"],
-    );
-    check(
-        "converters=x",
-        &["converters", "custom converters are Java code; remove them"],
-    );
-}
-
-#[test]
-fn what_does_not_go_together_is_told() {
-    check(
-        "table.exclude.list=public.x",
-        &[
-            "table.exclude.list",
-            "stands beside table.include.list",
-            "keep one of them",
-        ],
-    );
-    check(
-        "transforms=outbox,again\ntransforms.again.type=io.debezium.transforms.outbox.EventRouter",
-        &["more than one EventRouter", "keep one"],
-    );
-    check(
-        "transforms=outbox,outbox",
-        &["names `outbox` twice", "name it once"],
-    );
-    check(
-        &format!("{ROUTER}predicate=nobody"),
-        &[
-            "transforms.outbox.predicate",
-            "`nobody` is not named in `predicates`; add it there",
-        ],
-    );
-    check(
-        "transforms=outbox,f\ntransforms.f.type=org.apache.kafka.connect.transforms.Filter",
-        &["transforms.f.predicate: is missing", "write the predicate"],
-    );
-    check(
-        "topic.creation.default.partitions=3",
-        &[
-            "topic.creation.default.replication.factor: is missing beside its neighbour",
-            "write it",
-        ],
-    );
-    check(
-        "topic.creation.default.partitions=3\ntopic.creation.default.replication.factor=3\ntopic.creation.groups=big",
-        &[
-            "topic.creation.big.include: is missing",
-            "write its patterns",
-        ],
-    );
-    check(
-        "bootstrap.servers=a:9092",
-        &["is a worker's key; put it into the file given with --worker"],
-    );
-}
-
-#[test]
-fn patterns_that_cannot_work_are_told() {
-    check(
-        &format!("{ROUTER}route.topic.regex=(.*)"),
-        &[
-            "`(.*)` has no group `(?<routedByValue>…)`",
-            "name the group, or write $1",
-        ],
-    );
-    check(
-        &format!("{ROUTER}route.topic.regex=((?<routedByValue>.*)"),
-        &["its brackets do not close; correct it"],
-    );
-    check(
-        "table.include.list=public.(outbox",
-        &["`public.(outbox`, whose brackets do not close; correct it"],
-    );
-    check(
-        &format!(
-            "predicates=p\npredicates.p.type={PREDICATE}\npredicates.p.pattern=outbox.event.*\n{ROUTER}predicate=p"
-        ),
-        &[
-            "predicates.p.pattern",
-            "`outbox.event.*` never matches",
-            "orders.public.outbox",
-            "write orders\\.public\\.outbox",
-        ],
-    );
-    check(
-        &format!(
-            "predicates=p\npredicates.p.type={PREDICATE}\npredicates.p.pattern=orders[.].*\n{ROUTER}predicate=p\n{ROUTER}negate=true"
-        ),
-        &["matches every topic", "raw change events"],
-    );
-    check(
-        &format!(
-            "table.include.list=public.outbox_.*\npredicates=p\npredicates.p.type={PREDICATE}\npredicates.p.pattern=outbox.event.*\n{ROUTER}predicate=p"
-        ),
-        &["`outbox.event.*` never matches", "orders.SCHEMA.TABLE"],
-    );
-}
-
-#[test]
-fn the_router_has_the_last_word() {
-    check(
-        "transforms.outbox.route.topic.replacement=x.$7",
-        &[
-            "transforms.outbox.route.topic.replacement",
-            "`x.$7` cannot be followed",
-            "has only 1",
-        ],
-    );
-    check(
-        "transforms.outbox.route.topic.regex=(?<routedByValue>\\\\p{javaLowerCase}*)",
-        &["transforms.outbox.route.topic.regex", "is not supported"],
-    );
-    check(
-        "table.include.list=public.outbox,public.\\\\p{javaLowerCase}+",
-        &["table.include.list", "is not supported"],
-    );
-}
-
-#[test]
-fn placements_that_are_none_are_told() {
-    let key = format!("{ROUTER}table.fields.additional.placement");
-    check(
-        &format!("{key}=type:headers"),
-        &["\"headers\"", "known are header, envelope and partition"],
-    );
-    check(
-        &format!("{key}=type"),
-        &["an entry is column:placement", "write COLUMN:header"],
-    );
-    check(&format!("{key}=:header"), &["cannot be empty"]);
-    check(
-        &format!("{ROUTER}table.field.event.key="),
-        &["is empty, on which Debezium fails; write a column's name"],
-    );
-}
-
-#[test]
-fn what_is_not_built_is_told_with_the_way_round_it() {
-    check(
-        "snapshot.mode=always",
-        &["`always` cannot be followed", "write no_data"],
-    );
-    check(
-        "lsn.flush.mode=manual",
-        &["`manual` cannot be followed", "write connector"],
-    );
-    check(
-        "slot.drop.on.stop=true",
-        &["never dropped", "set it to false"],
-    );
-    check(
-        "plugin.name=decoderbufs",
-        &[
-            "a slot of this plugin cannot be read here",
-            "write pgoutput",
-        ],
-    );
-    check(
-        "column.mask.with.10.chars=public.outbox.x",
-        &["it would change the rows", "remove it"],
-    );
-    check(
-        "provide.transaction.metadata=true",
-        &["is not published here; set it to false"],
-    );
-    check(
-        "producer.override.transactional.id=x",
-        &["Connect makes it itself for exactly-once; remove it"],
-    );
-    check(
-        "producer.override.partitioner.class=com.example.P",
-        &["a Java class", "Remove it"],
-    );
-}
-
-#[test]
-fn old_names_are_answered_with_the_new_ones() {
-    check(
-        "-topic.prefix\ndatabase.server.name=orders",
-        &[
-            "database.server.name",
-            "write `topic.prefix=orders` instead",
-        ],
-    );
-    check(
-        "table.whitelist=public.outbox",
-        &["write `table.include.list=public.outbox` instead"],
-    );
-    check(
-        &format!("{ROUTER}debezium.op.invalid.behavior=warn"),
-        &["write `transforms.outbox.table.op.invalid.behavior=warn` instead"],
-    );
-    check("snapshot.mode=never", &["`never`", "write no_data"]);
-}
-
-#[test]
-fn stores_and_logins_that_cannot_be_read_come_with_the_command() {
-    let worker = |lines: &str| format!("bootstrap.servers=k:9092\n{lines}");
-    for (lines, expected) in [
-        (
-            "producer.ssl.truststore.location=/t.jks",
-            "keytool -importkeystore -srckeystore /t.jks",
-        ),
-        (
-            "producer.ssl.truststore.location=/t.p12",
-            "openssl pkcs12 -in /t.p12 -nokeys -out ca.pem",
-        ),
-        (
-            "producer.ssl.keystore.location=/k.jks\nproducer.ssl.keystore.password=s3cret",
-            "-deststoretype PKCS12",
-        ),
-        (
-            "producer.ssl.keystore.type=BKS",
-            "`BKS` is no kind of store",
-        ),
-        ("producer.sasl.mechanism=GSSAPI", "`GSSAPI` is Kerberos"),
-        (
-            "producer.sasl.mechanism=AWS_MSK_IAM",
-            "use SCRAM or a client certificate",
-        ),
-        (
-            "producer.sasl.mechanism=PLAIN\nproducer.sasl.jaas.config=x.PlainLoginModule required username=\"u\" password=\"s3cret\"",
-            "does not end with a semicolon",
-        ),
-        (
-            "producer.sasl.mechanism=PLAIN\nproducer.sasl.jaas.config=x.PlainLoginModule required username=\"u\";",
-            "has no username or no password; add it",
-        ),
-        (
-            "producer.sasl.jaas.config=x.PlainLoginModule required username=\"u\" password=\"s3cret\";",
-            "stands without sasl.mechanism",
-        ),
-        (
-            "producer.ssl.endpoint.identification.algorithm=ldaps",
-            "write https, or nothing",
-        ),
-        (
-            "producer.security.protocol=SASL_SSL\nproducer.sasl.mechanism=PLAIN",
-            "`SASL_SSL` stands without sasl.jaas.config beside it; write it",
-        ),
-        (
-            "offset.flush.intervl.ms=5",
-            "did you mean `offset.flush.interval.ms`?",
-        ),
-        ("topic.creation.enable=si", "`si` is neither true nor false"),
-    ] {
-        let refused = refused(BASE, Some(&worker(lines)));
-        assert_eq!(refused.len(), 1, "{lines}: {refused:#?}");
+fn forty_differ_in_more_than_values_and_are_of_ten_kinds() {
+    let cases = cases();
+    let counted: Vec<&Case> = cases.iter().filter(|case| !case.is_variant).collect();
+    let mut signatures = BTreeSet::new();
+    for case in &counted {
+        let signature = case.signature();
         assert!(
-            refused[0].contains(expected) && refused[0].contains("(worker, line"),
-            "{lines}: {}",
-            refused[0]
+            signatures.insert(signature.clone()),
+            "differs from another in nothing but values: {signature:?}; begin the block with ~"
         );
-        assert!(!refused[0].contains("s3cret"), "{}", refused[0]);
+    }
+    let kinds: BTreeSet<&str> = counted.iter().map(|case| case.kind).collect();
+    assert!(counted.len() >= 40, "{}", counted.len());
+    assert!(kinds.len() >= 10, "{kinds:?}");
+    // A variant is one of a case that is counted.
+    for case in cases.iter().filter(|case| case.is_variant) {
+        assert!(signatures.contains(&case.signature()), "{:?}", case.changes);
     }
 }
 

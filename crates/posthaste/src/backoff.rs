@@ -86,6 +86,29 @@ mod tests {
     }
 
     #[test]
+    fn the_random_part_is_that_of_splitmix64() {
+        let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(2), 0);
+        // The first outputs of the published generator with seed 0, upper halves.
+        for output in [0xe220_a839_u32, 0x6e78_9e6a, 0x06c4_5d18] {
+            let fraction = f64::from(output) / f64::from(u32::MAX);
+            let expected = Duration::from_secs(1) + Duration::from_secs_f64(fraction);
+            let off_by = backoff.next_delay().abs_diff(expected);
+            assert!(off_by < Duration::from_micros(1), "{off_by:?}");
+        }
+    }
+
+    #[test]
+    fn attempts_count_the_delays_since_the_last_reset() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(9), 1);
+        assert_eq!(backoff.attempts(), 0);
+        backoff.next_delay();
+        backoff.next_delay();
+        assert_eq!(backoff.attempts(), 2);
+        backoff.reset();
+        assert_eq!(backoff.attempts(), 0);
+    }
+
+    #[test]
     fn a_reset_starts_over() {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60), 1);
         for _ in 0..10 {

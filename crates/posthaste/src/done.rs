@@ -1,5 +1,7 @@
 //! Done: what, with exactly-once, of the stream is in Kafka already and is passed over when it comes again.
 
+use std::cmp::Ordering;
+
 use pgoutput::{Lsn, TransactionId};
 use sink::Position;
 use thiserror::Error;
@@ -74,31 +76,29 @@ impl Done {
     /// A transaction begins.
     pub(crate) fn begin(&mut self, transaction: &TransactionId) -> Result<(), Misfit> {
         let commit_lsn = transaction.final_lsn;
-        self.passing = if commit_lsn < self.position.end_lsn {
-            Passing::Everything
-        } else {
-            match self.position.open {
-                Some(open) if open.commit_lsn == commit_lsn && open.xid == transaction.xid => {
-                    Passing::First {
-                        inserts: open.inserts,
-                        seen: 0,
-                    }
-                }
-                Some(open) if open.commit_lsn == commit_lsn => {
+        self.passing = match self.position.open {
+            _ if commit_lsn < self.position.end_lsn => Passing::Everything,
+            None => Passing::Nothing,
+            Some(open) => match open.commit_lsn.cmp(&commit_lsn) {
+                Ordering::Equal if open.xid == transaction.xid => Passing::First {
+                    inserts: open.inserts,
+                    seen: 0,
+                },
+                Ordering::Equal => {
                     return Err(Misfit::Xid {
                         commit_lsn,
                         expected: open.xid,
                         found: transaction.xid,
                     });
                 }
-                Some(open) if open.commit_lsn < commit_lsn => {
+                Ordering::Less => {
                     return Err(Misfit::Missing {
                         commit_lsn: open.commit_lsn,
                         reached: commit_lsn,
                     });
                 }
-                _ => Passing::Nothing,
-            }
+                Ordering::Greater => Passing::Nothing,
+            },
         };
         Ok(())
     }
@@ -203,6 +203,28 @@ mod tests {
         let mut done = Done::new(Position::at(Lsn::new(28)));
         done.begin(&transaction(28, 7)).unwrap();
         assert!(!done.has(0));
+    }
+
+    #[test]
+    fn a_transaction_between_the_end_and_the_half_done_one_is_new() {
+        let mut done = done();
+        done.begin(&transaction(30, 5)).unwrap();
+        assert!(!done.has(0));
+        done.commit().unwrap();
+        done.begin(&transaction(40, 7)).unwrap();
+        assert!(done.has(0));
+    }
+
+    #[test]
+    fn a_logical_message_counts_like_a_row_inside_and_by_its_place_outside() {
+        let mut done = done();
+        done.begin(&transaction(40, 7)).unwrap();
+        let outside = [(false, 27), (false, 28)];
+        let [before, behind] =
+            outside.map(|(is_inside, lsn)| done.has_logical(is_inside, 0, Lsn::new(lsn)));
+        assert!(before && !behind);
+        assert!(done.has_logical(true, 1, Lsn::new(99)));
+        assert!(!done.has_logical(true, 2, Lsn::new(1)));
     }
 
     #[test]

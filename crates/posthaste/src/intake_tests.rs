@@ -153,6 +153,18 @@ fn a_message_of_its_own_dangles_until_the_server_stands_behind_it() {
 }
 
 #[test]
+fn a_keepalive_inside_a_transaction_says_nothing() {
+    let mut intake = messages(Tolerance::default());
+    let frames = [
+        logical(false, 90, "outbox", CONTENT),
+        begin(100),
+        keepalive(500),
+    ];
+    check_taken(&mut intake, &frames, &["record", "begin"]);
+    assert!(intake.is_dangling(), "the server may not stand there yet");
+}
+
+#[test]
 fn a_commit_follows_a_message_of_its_own_too() {
     let mut intake = messages(Tolerance::default());
     let frames = [logical(false, 90, "outbox", CONTENT), begin(100)];

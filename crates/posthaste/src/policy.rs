@@ -489,6 +489,77 @@ mod tests {
         }
     }
 
+    /// A record for `topic` that is too large for the broker.
+    fn refused_in(topic: &str) -> PublishError {
+        let mut error = PublishError::from_code("MSG_SIZE_TOO_LARGE").expect("listed");
+        if let PublishError::Permanent(failure) = &mut error {
+            failure.topic = Some(topic.into());
+        }
+        error
+    }
+
+    #[test]
+    fn a_dead_letter_that_is_refused_stops() {
+        assert!(refuses_record(&refused_in("orders"), Some("dead")));
+        assert!(!refuses_record(&refused_in("dead"), Some("dead")));
+    }
+
+    /// What follows a refusal with this action and dead-letter topic, when it is known or not whose it is.
+    fn next(
+        error: PublishError,
+        action: OnPoison,
+        dead_letters: &str,
+        is_known: bool,
+    ) -> Option<Next> {
+        let mut rules = Rules {
+            action,
+            ..Rules::default()
+        };
+        rules.dead_letters.topic = dead_letters.to_owned();
+        let row = EventIdentity::Row("0/50#3".parse().expect("a row"));
+        judge_refusal(
+            &RunError::Publish(error),
+            is_known.then_some(row),
+            Lsn::new(100),
+            &rules,
+            &mut Search::default(),
+        )
+    }
+
+    #[test]
+    fn a_refused_record_is_searched_for_and_then_the_action_decides() {
+        let refused = || refused_in("orders");
+        let park = |is_known| next(refused(), OnPoison::Park, "", is_known);
+        assert_eq!(park(false), Some(Next::SendSingly));
+        assert_eq!(park(true), Some(Next::GoOn));
+        let halt = |is_known| next(refused(), OnPoison::Halt, "", is_known);
+        assert_eq!(halt(false), Some(Next::SendSingly));
+        assert_eq!(halt(true), Some(Next::Stop));
+    }
+
+    #[test]
+    fn what_is_no_matter_of_one_record_is_not_searched_for() {
+        let rights = PublishError::from_code("TOPIC_AUTHORIZATION_FAILED").expect("listed");
+        assert_eq!(next(rights, OnPoison::Park, "", false), None);
+        let letters = OnPoison::DeadLetterTopic;
+        assert_eq!(next(refused_in("dead"), letters, "dead", true), None);
+        let orders = next(refused_in("orders"), letters, "dead", true);
+        assert_eq!(orders, Some(Next::GoOn));
+        // Without a topic of dead letters, a record of an empty topic is none.
+        assert_eq!(
+            next(refused_in(""), OnPoison::Skip, "", true),
+            Some(Next::GoOn)
+        );
+        let ended = judge_refusal(
+            &RunError::StreamEnded,
+            None,
+            Lsn::ZERO,
+            &Rules::default(),
+            &mut Search::default(),
+        );
+        assert_eq!(ended, None);
+    }
+
     #[test]
     fn a_too_large_row_is_poison_and_an_update_is_not() {
         let (table, lsn) = (String::new(), Lsn::ZERO);
@@ -500,6 +571,26 @@ mod tests {
         };
         assert!(is_poison(&too_large, false));
         assert!(!is_poison(&IntakeError::Updated { table, lsn }, true));
+    }
+
+    #[test]
+    fn a_log_line_says_what_was_done_with_a_poison_event() {
+        let done = [
+            OnPoison::Halt,
+            OnPoison::Park,
+            OnPoison::DeadLetterTopic,
+            OnPoison::Skip,
+        ]
+        .map(OnPoison::done);
+        assert_eq!(
+            done,
+            [
+                "stopped",
+                "parked",
+                "sent to the dead-letter topic",
+                "passed over"
+            ]
+        );
     }
 
     #[test]

@@ -302,6 +302,42 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_given_up_early_is_questioned_a_third_of_the_way() {
+        let now = start(1).1;
+        let timing = Timing {
+            status_interval: Duration::from_secs(10),
+            silence_max: Duration::from_secs(6),
+        };
+        let mut progress = Progress::new(confirmed(1), now, timing);
+        assert!(!progress.status(after(now, 1_999)).reply_requested);
+        assert!(progress.status(after(now, 2_000)).reply_requested);
+    }
+
+    #[test]
+    fn the_next_deadline_is_the_status_or_the_death_whichever_comes_first() {
+        let (mut progress, now) = start(1);
+        assert_eq!(progress.next_deadline(now), now.instant);
+        progress.poll_status(now);
+        let status_due = after(now, 10_000).instant;
+        assert_eq!(progress.next_deadline(now), status_due);
+        progress.poll_status(after(now, 119_000));
+        let dead = after(now, 120_000);
+        assert_eq!(progress.next_deadline(after(now, 119_000)), dead.instant);
+        assert!(progress.is_stalled(dead));
+        assert_eq!(progress.silence_max(), Duration::from_secs(120));
+    }
+
+    #[test]
+    fn it_tells_what_was_received_and_what_is_confirmed() {
+        let (mut progress, now) = start(10);
+        progress.handle_received(Lsn::new(99), now);
+        progress.handle_received(Lsn::new(98), now);
+        progress.confirm(confirmed(20));
+        assert_eq!(progress.received(), Lsn::new(99));
+        assert_eq!(progress.confirmed(), Lsn::new(20));
+    }
+
+    #[test]
     fn a_question_is_asked_once_and_soon() {
         let (mut progress, now) = start(1);
         progress.poll_status(now);

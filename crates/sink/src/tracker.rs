@@ -443,6 +443,19 @@ mod tests {
     }
 
     #[test]
+    fn a_ticket_is_outstanding_from_its_issue_to_its_acknowledgement() {
+        let mut tracker = tracker();
+        let tickets = commit(&mut tracker, 2, 20);
+        let again = |index: usize| Ticket::new(tickets[index].number());
+        assert!(!tracker.is_outstanding(&Ticket::new(2)), "not issued yet");
+        tracker.ack(again(1));
+        assert!(tracker.is_outstanding(&again(0)));
+        assert!(!tracker.is_outstanding(&again(1)));
+        tracker.ack(again(0));
+        assert!(!tracker.is_outstanding(&again(0)), "behind the window");
+    }
+
+    #[test]
     fn a_ticket_never_issued_changes_nothing() {
         let mut tracker = tracker();
         let tickets = commit(&mut tracker, 1, 20);

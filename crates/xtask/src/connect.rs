@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-pub use crate::connect_install::DEBEZIUM_VERSION;
-use crate::connect_install::ensure_jars;
+pub use crate::connect_install::{DEBEZIUM_VERSION, ensure_jars};
 use crate::http::{Answer, get_status, request};
 use crate::maven;
 use crate::process::{Daemon, Signal, wait_for};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::install::{Need, cache_dir, check};
+use crate::install::{Need, announce, cache_dir, check};
 use crate::maven;
 
 /// The version that Posthaste's Connect configurations mean when they name none.
@@ -20,7 +20,7 @@ const POM: &str = include_str!("connect.pom.xml");
 ///
 /// # Errors
 /// Java 17 or Maven cannot be had, or Maven fails: the text then has what it said.
-pub(crate) fn ensure_jars() -> Result<PathBuf> {
+pub fn ensure_jars() -> Result<PathBuf> {
     let cache = cache_dir()?;
     let folder = cache.join(format!(
         "connect-{CONNECT_VERSION}-debezium-{DEBEZIUM_VERSION}"
@@ -37,6 +37,7 @@ pub(crate) fn ensure_jars() -> Result<PathBuf> {
         let pom = POM
             .replace("@CONNECT@", CONNECT_VERSION)
             .replace("@DEBEZIUM@", DEBEZIUM_VERSION);
+        announce("fetching Kafka Connect and Debezium");
         maven::fetch(&pom, &lib).context("fetch Kafka Connect and Debezium with Maven")?;
     }
     Ok(lib)

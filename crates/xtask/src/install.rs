@@ -192,8 +192,8 @@ fn first_number(text: &str) -> u32 {
         .unwrap_or(0)
 }
 
-/// The user waits for minutes and must know for what.
-fn announce(text: &str) {
+/// Tells the user, who may wait for minutes, for what.
+pub(crate) fn announce(text: &str) {
     writeln!(std::io::stderr(), "xtask: {text}").ok();
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-pub use crate::kafka_install::KAFKA_VERSION;
 use crate::kafka_install::{Distribution, ensure_distribution};
+pub use crate::kafka_install::{KAFKA_VERSION, prepare};
 use crate::kafka_wire::Connection;
 pub use crate::kafka_wire::Partition;
 use crate::process::{Daemon, Signal, output, wait_for};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::install::{Need, cache_dir, check};
+use crate::install::{Need, announce, cache_dir, check};
 use crate::maven;
 use crate::process::{Daemon, Signal, output, wait_for};
 use crate::scratch::{Scratch, free_port};
@@ -26,6 +26,14 @@ const POM: &str = include_str!("kafka.pom.xml");
 const CLUSTER_ID: &str = "cG9zdGhhc3RlLXRlc3RzIQ";
 const NODES_MAX: usize = 3;
 
+/// Does beforehand what the first start of a cluster on a machine would do: fetches Kafka and prepares it.
+///
+/// # Errors
+/// Java 17 or Maven cannot be had, or Maven fails: the text then has what it said.
+pub fn prepare() -> Result<()> {
+    ensure_distribution().map(|_| ())
+}
+
 /// Finds Kafka in the cache, or fetches it from Maven Central. Processes wait for each other, so it is fetched once.
 ///
 /// # Errors
@@ -43,6 +51,7 @@ pub(crate) fn ensure_distribution() -> Result<Distribution> {
     lock.lock().context("lock the cache folder")?;
     if !distribution.lib().exists() {
         check(&[Need::Java, Need::Maven])?;
+        announce("fetching Apache Kafka");
         distribution.fetch_jars()?;
     }
     if !distribution.is_complete() {

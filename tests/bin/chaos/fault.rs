@@ -133,6 +133,12 @@ impl Fault {
         self.victim() != other.victim() && !(waits && kafka)
     }
 
+    /// Whether its end waits for a state that another fault may stand in the way of.
+    pub(crate) fn needs_others_ended(self) -> bool {
+        // The standby streams once it has both the server and the brokers.
+        self == Self::Takeover
+    }
+
     /// How long it lasts at most: a frozen peer longer than it takes to be noticed, others not as long.
     pub(crate) fn lasts_max(self) -> Duration {
         let milliseconds = match self {

@@ -1,6 +1,5 @@
 //! One round: a load, some faults that may overlap, everything healed, and then the question what was read.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -87,12 +86,7 @@ impl<'a> Round<'a> {
 
     async fn play_into(&mut self, outcome: &mut Outcome) -> Result<()> {
         let fixture = Fixture::on(self.stage.servers(), "chaos").await?;
-        fixture
-            .sql(&format!(
-                "ALTER ROLE {} SET wal_sender_timeout = '2s'",
-                fixture.role
-            ))
-            .await?;
+        fixture.set_sender_timeout("2s").await?;
         let mut consumer = fixture.consumer(&["order"])?;
         let mut world = World::new(self.stage, &fixture, self.delivery)?;
         let load = Load {
@@ -156,13 +150,13 @@ impl<'a> Round<'a> {
 
     /// Begins faults and ends them, so that sometimes two last at the same time.
     async fn disturb(&mut self, world: &mut World<'_>, faults: &mut Vec<Fault>) -> Result<()> {
-        let mut active: VecDeque<Fault> = VecDeque::new();
+        let mut active: Vec<Fault> = Vec::new();
         let count = FAULTS_MIN + self.random.below(FAULTS_MAX - FAULTS_MIN + 1);
         while faults.len() < count {
             let fault = self.draw(&active, world);
             faults.push(fault);
             fault.begin(world).await?;
-            active.push_back(fault);
+            active.push(fault);
             let lasts = self.up_to(fault.lasts_max());
             let overlaps = self.random.percent(40) && active.len() < ACTIVE_MAX;
             if overlaps {
@@ -170,20 +164,15 @@ impl<'a> Round<'a> {
                 continue;
             }
             wait::pass(lasts).await;
-            while let Some(fault) = active.pop_front() {
-                fault.end(world).await?;
-            }
+            end_all(&mut active, world).await?;
             world.is_alive()?;
             let pause = self.up_to(Duration::from_millis(1200));
             wait::pass(pause).await;
         }
-        for fault in active {
-            fault.end(world).await?;
-        }
-        Ok(())
+        end_all(&mut active, world).await
     }
 
-    fn draw(&mut self, active: &VecDeque<Fault>, world: &World<'_>) -> Fault {
+    fn draw(&mut self, active: &[Fault], world: &World<'_>) -> Fault {
         loop {
             let fault = Fault::draw(&mut self.random, self.delivery);
             let busy = fault.victim() == Victim::Broker && world.broker_is_busy();
@@ -205,6 +194,15 @@ impl<'a> Round<'a> {
         drop(fixture);
         self.stage.forget(&database, &role, topics).await
     }
+}
+
+/// Ends what lasts, in the order of its beginnings. What ends only when all else works again comes last.
+async fn end_all(active: &mut Vec<Fault>, world: &mut World<'_>) -> Result<()> {
+    active.sort_by_key(|fault| fault.needs_others_ended());
+    for fault in active.drain(..) {
+        fault.end(world).await?;
+    }
+    Ok(())
 }
 
 /// Writers wait for a server that restarts, and for nothing else.

@@ -17,6 +17,8 @@
 --   -- session: name            what follows is run in this session; every scenario starts in 'main'
 
 CREATE PUBLICATION p FOR ALL TABLES;
+-- Of the last scenario; here, since 14 sends a transaction also where nothing of it is published.
+CREATE TABLE streamed (id int);
 
 -- scenario: insert_types
 CREATE TABLE typed (
@@ -291,6 +293,5 @@ UPDATE in_binary SET id = 2;
 -- from: 14
 -- options: proto_version=2 streaming=on
 -- messages: 1
-CREATE TABLE streamed (id int);
 SET logical_decoding_work_mem = '64kB';
 INSERT INTO streamed SELECT generate_series(1, 2000);

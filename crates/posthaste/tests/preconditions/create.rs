@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use pgoutput::{Envelope, Message, Value, decode};
 use posthaste::codes::Code;
-use posthaste::preconditions::{Created, Wanted, open};
+use posthaste::preconditions::{CheckError, Created, Wanted, open};
 use replication::{CopyBoth, Frame};
+use tokio::task::JoinHandle;
 use xtask::process::wait_for;
 
 use crate::fixture::{Fixture, own_server, run};
@@ -199,14 +200,7 @@ async fn read_ids_until(mut copy: CopyBoth, last: i32) -> Vec<i32> {
 fn a_start_given_up_while_the_server_waits_leaves_no_slot() {
     let fixture = Fixture::new("givenup");
     run(async {
-        // The server finishes a slot only when the transactions that were open have ended.
-        let blocker = replication::connect_sql(&fixture.options()).await.unwrap();
-        blocker
-            .batch_execute("BEGIN; INSERT INTO public.outbox (aggregatetype) VALUES ('x')")
-            .await
-            .unwrap();
-        let (options, wanted) = (fixture.options(), fixture.wanted_created());
-        let starting = tokio::spawn(async move { open(&options, &wanted).await.map(drop) });
+        let (blocker, starting) = blocked_start(&fixture).await;
         let slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'givenup'";
         wait_for_count(&fixture, slots, "1");
         starting.abort();
@@ -229,13 +223,7 @@ fn a_start_given_up_while_the_server_waits_leaves_no_slot() {
 fn a_slot_that_cannot_be_made_takes_its_publication_with_it() {
     let fixture = Fixture::new("takeback");
     run(async {
-        let blocker = replication::connect_sql(&fixture.options()).await.unwrap();
-        blocker
-            .batch_execute("BEGIN; INSERT INTO public.outbox (aggregatetype) VALUES ('x')")
-            .await
-            .unwrap();
-        let (options, wanted) = (fixture.options(), fixture.wanted_created());
-        let starting = tokio::spawn(async move { open(&options, &wanted).await.map(drop) });
+        let (_blocker, starting) = blocked_start(&fixture).await;
         let walsender = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'takeback' AND backend_type = 'walsender' \
                          AND wait_event_type = 'Lock'";
         wait_for_count(&fixture, walsender, "1");
@@ -252,6 +240,21 @@ fn a_slot_that_cannot_be_made_takes_its_publication_with_it() {
             "0"
         );
     });
+}
+
+/// A start that makes a slot, which the server finishes only when the transactions that were open have ended: here one that
+/// the first connection holds.
+async fn blocked_start(
+    fixture: &Fixture,
+) -> (tokio_postgres::Client, JoinHandle<Result<(), CheckError>>) {
+    let blocker = replication::connect_sql(&fixture.options()).await.unwrap();
+    blocker
+        .batch_execute("BEGIN; INSERT INTO public.outbox (aggregatetype) VALUES ('x')")
+        .await
+        .unwrap();
+    let (options, wanted) = (fixture.options(), fixture.wanted_created());
+    let starting = tokio::spawn(async move { open(&options, &wanted).await.map(drop) });
+    (blocker, starting)
 }
 
 fn wait_for_count(fixture: &Fixture, query: &str, expected: &str) {
@@ -281,7 +284,7 @@ fn two_instances_that_start_together_make_one_pair() {
                     made.publication |= created.publication;
                     made.slot |= created.slot;
                 }
-                Err(posthaste::preconditions::CheckError::Problem(problem)) => panic!("{problem}"),
+                Err(CheckError::Problem(problem)) => panic!("{problem}"),
                 Err(_) => {}
             }
         }
@@ -308,10 +311,7 @@ fn a_publication_that_another_session_commits_while_ours_is_made_is_a_reason_to_
         wait_for_count(&fixture, waiting, "1");
         other.batch_execute("COMMIT").await.unwrap();
         let error = starting.await.unwrap().unwrap_err();
-        assert!(
-            matches!(error, posthaste::preconditions::CheckError::Interrupted(_)),
-            "{error:?}"
-        );
+        assert!(matches!(error, CheckError::Interrupted(_)), "{error:?}");
         let checked = fixture.check(&fixture.wanted_created()).await.unwrap();
         assert!(!checked.created.publication && checked.created.slot);
     });

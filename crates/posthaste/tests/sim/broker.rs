@@ -19,17 +19,25 @@ pub(crate) struct Brokers {
     pub(crate) lenient: bool,
     logs: Vec<Vec<Event>>,
     logged: HashSet<u64>,
+    dead_letters: HashSet<u64>,
     client: Client,
 }
 
 /// The client library of the process that runs now.
 #[derive(Debug, Default)]
 struct Client {
-    queues: Vec<VecDeque<(Ticket, Event)>>,
+    queues: Vec<VecDeque<Queued>>,
     /// Appended, but the acknowledgement is still under way; per partition in order.
     under_way: Vec<VecDeque<Ticket>>,
     outcomes: Vec<Delivery>,
     dead: bool,
+}
+
+#[derive(Debug)]
+struct Queued {
+    ticket: Ticket,
+    event: Event,
+    is_dead_letter: bool,
 }
 
 /// The producer that the publisher owns.
@@ -43,6 +51,7 @@ impl Brokers {
             lenient: true,
             logs: vec![Vec::new(); partitions],
             logged: HashSet::new(),
+            dead_letters: HashSet::new(),
             client: Client::new(partitions),
         }
     }
@@ -72,7 +81,11 @@ impl Brokers {
     /// The brokers refuse a record for good. The producer is gapless: nothing queued behind it goes out.
     pub(crate) fn refuse_one(&mut self, random: &mut Random) -> bool {
         let partition = self.any_partition(random);
-        let Some((ticket, _)) = self.client.queues[partition].pop_front() else {
+        let queue = &mut self.client.queues[partition];
+        if queue.front().is_none_or(|queued| queued.is_dead_letter) {
+            return false;
+        }
+        let Some(Queued { ticket, .. }) = queue.pop_front() else {
             return false;
         };
         self.client.outcomes.push(Delivery {
@@ -104,6 +117,14 @@ impl Brokers {
         self.logged.contains(&event)
     }
 
+    pub(crate) fn has_dead_letter(&self, event: u64) -> bool {
+        self.dead_letters.contains(&event)
+    }
+
+    pub(crate) fn dead_letters(&self) -> u64 {
+        self.dead_letters.len() as u64
+    }
+
     pub(crate) fn logs(&self) -> &[Vec<Event>] {
         &self.logs
     }
@@ -118,7 +139,7 @@ impl Brokers {
         let lost = client
             .queues
             .iter_mut()
-            .flat_map(|queue| queue.drain(..).map(|(ticket, _)| ticket));
+            .flat_map(|queue| queue.drain(..).map(|queued| queued.ticket));
         let unanswered = client
             .under_way
             .iter_mut()
@@ -132,13 +153,17 @@ impl Brokers {
     }
 
     fn append_front(&mut self, partition: usize) {
-        if let Some((ticket, event)) = self.client.queues[partition].pop_front() {
-            if event.is_refused() && !self.lenient {
+        if let Some(queued) = self.client.queues[partition].pop_front() {
+            let Queued { ticket, event, .. } = queued;
+            if queued.is_dead_letter {
+                self.dead_letters.insert(event.id);
+            } else if event.is_refused() && !self.lenient {
                 self.refuse_batch(partition, ticket);
                 return;
+            } else {
+                self.logs[partition].push(event);
+                self.logged.insert(event.id);
             }
-            self.logs[partition].push(event);
-            self.logged.insert(event.id);
             self.client.under_way[partition].push_back(ticket);
         }
     }
@@ -146,7 +171,9 @@ impl Brokers {
     /// A batch is refused as a whole, and nobody says because of which record.
     fn refuse_batch(&mut self, partition: usize, first: Ticket) {
         let queue = &mut self.client.queues[partition];
-        let neighbours = queue.drain(..queue.len().min(2)).map(|(ticket, _)| ticket);
+        let neighbours = queue
+            .drain(..queue.len().min(2))
+            .map(|queued| queued.ticket);
         let failed: Vec<_> = [first].into_iter().chain(neighbours).collect();
         self.client
             .outcomes
@@ -188,7 +215,11 @@ impl Producer for SimProducer {
         if queue.len() >= QUEUE_RECORDS_MAX {
             return Err(EnqueueError::Full(ticket));
         }
-        queue.push_back((ticket, event));
+        queue.push_back(Queued {
+            ticket,
+            event,
+            is_dead_letter: record.topic == DEAD_LETTERS,
+        });
         Ok(())
     }
 
@@ -225,7 +256,8 @@ pub(crate) fn event(record: &Record<'_>) -> Event {
         text.parse().expect("a number")
     };
     let (name, id) = record.headers().next().expect("the id header");
-    assert_eq!((name, record.topic), ("id", "outbox.event.order"));
+    assert_eq!(name, "id");
+    assert!(["outbox.event.order", DEAD_LETTERS].contains(&record.topic));
     Event {
         id: number(id),
         key: number(record.key),
@@ -236,5 +268,8 @@ pub(crate) fn event(record: &Record<'_>) -> Event {
 fn error(code: &str) -> PublishError {
     PublishError::from_code(code).expect("a code of librdkafka")
 }
+
+/// The topic of dead letters; nothing in it is refused.
+pub(crate) const DEAD_LETTERS: &str = "dead";
 
 const QUEUE_RECORDS_MAX: usize = 40;

@@ -19,7 +19,7 @@ pub(crate) struct OrderlyRun {
 /// What need not be in the topics, or not each time.
 #[derive(Debug, Default)]
 pub(crate) struct Exempt {
-    /// Passed over, as the rules say.
+    /// Passed over, as the rules or a person say; or committed by a primary whose standby, promoted, never had it.
     pub(crate) given_up: HashSet<u64>,
     /// Was parked: a re-run of the stream leaves it out, since it does not come from the stream.
     pub(crate) parked: HashSet<u64>,
@@ -28,6 +28,7 @@ pub(crate) struct Exempt {
 /// Checks loss, order, the re-run rule and the orderly stops; returns how many records were repeats.
 pub(crate) fn check(
     events: impl Iterator<Item = Event>,
+    lost_by_server: &[Event],
     brokers: &Brokers,
     orderly: &[OrderlyRun],
     exempt: &Exempt,
@@ -37,14 +38,19 @@ pub(crate) fn check(
     for event in events {
         let is_there = brokers.has(event.id);
         assert!(
-            is_there || exempt.given_up.contains(&event.id),
+            is_there || exempt.given_up.contains(&event.id) || brokers.has_dead_letter(event.id),
             "lost: {event:?}"
         );
         arrived += u64::from(is_there);
         ids.insert((event.key, event.version), event.id);
     }
+    for event in lost_by_server {
+        arrived += u64::from(brokers.has(event.id));
+        ids.insert((event.key, event.version), event.id);
+    }
+    let may_be_missing = |id: &u64| exempt.given_up.contains(id) || brokers.has_dead_letter(*id);
     for (partition, log) in brokers.logs().iter().enumerate() {
-        check_order(log, &ids, exempt);
+        check_order(log, &ids, &may_be_missing, exempt);
         for run in orderly {
             let (before, after) = log.split_at(run.to[partition]);
             let published = before[run.from[partition]..].iter().map(|event| event.id);
@@ -61,7 +67,12 @@ pub(crate) fn check(
 
 /// Versions of a key count up one by one; a step back begins a re-run, which counts up one by one again. What was given up
 /// may be missing; what was parked may be missing in a re-run.
-fn check_order(log: &[Event], ids: &HashMap<(u64, u64), u64>, exempt: &Exempt) {
+fn check_order(
+    log: &[Event],
+    ids: &HashMap<(u64, u64), u64>,
+    may_be_missing: &dyn Fn(&u64) -> bool,
+    exempt: &Exempt,
+) {
     let mut last: HashMap<u64, u64> = HashMap::new();
     let mut seen = HashSet::new();
     for event in log {
@@ -69,8 +80,7 @@ fn check_order(log: &[Event], ids: &HashMap<(u64, u64), u64>, exempt: &Exempt) {
         for version in before + 1..event.version {
             let id = ids.get(&(event.key, version)).copied().unwrap_or(0);
             assert!(
-                exempt.given_up.contains(&id)
-                    || (exempt.parked.contains(&id) && seen.contains(&id)),
+                may_be_missing(&id) || (exempt.parked.contains(&id) && seen.contains(&id)),
                 "out of order: {event:?} after version {before}"
             );
         }
@@ -92,7 +102,8 @@ mod tests {
     }
 
     fn check(versions: &[u64]) {
-        check_order(&log(versions), &HashMap::new(), &Exempt::default());
+        let (ids, exempt) = (HashMap::new(), Exempt::default());
+        check_order(&log(versions), &ids, &|_| false, &exempt);
     }
 
     #[test]

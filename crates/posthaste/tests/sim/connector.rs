@@ -2,37 +2,85 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgoutput::{Lsn, RowId};
+use posthaste::backoff::Backoff;
 use posthaste::clock::Now;
+use posthaste::codes::Code;
+use posthaste::dead_letter::DeadLetters;
 use posthaste::intake::{Intake, Taken, Tolerance};
 use posthaste::poison::{Poison, Rules};
-use posthaste::policy::{self, OnPoison, RunError, Verdict};
+use posthaste::policy::{self, OnPoison, Pace, RunError, Target, Verdict};
 use posthaste::progress::{Progress, Timing};
 use posthaste::rerouting::Rerouting;
 use posthaste::search::{Next, Search};
 use posthaste::state::{Identity, Stored, start_position};
-use posthaste::timeline::History;
 use posthaste::watchlist::Watchlist;
 use router::{Router, RouterConfig, TimestampSource};
-use sink::{Accepted, Batch, Limits, Publisher};
+use sink::{Accepted, Batch, EventIdentity, Limits, Publisher};
 
-use crate::broker::{Brokers, SimProducer};
+use crate::broker::{Brokers, DEAD_LETTERS, SimProducer};
 use crate::server::Server;
 use crate::table::Table;
+use crate::trouble::Trouble;
+
+/// What a process is started with.
+pub(crate) struct Setup {
+    pub(crate) action: OnPoison,
+    /// The state file of the one before.
+    pub(crate) stored: Option<Stored>,
+    pub(crate) accept_slot_position: bool,
+    pub(crate) fail_fast: bool,
+    pub(crate) seed: u64,
+}
+
+/// What the process decided, each time it had to.
+#[derive(Debug, Default)]
+pub(crate) struct Decisions {
+    /// In the order of [`Decisions::BRANCHES`].
+    pub(crate) counts: [u64; Self::BRANCHES.len()],
+}
+
+impl Decisions {
+    pub(crate) const BRANCHES: [&str; 9] = [
+        "retry: the database, with backoff",
+        "retry: the database, steadily",
+        "retry: Kafka",
+        "halt",
+        "halt: a row",
+        "halt: the position is not in the history",
+        "refusal: search",
+        "refusal: go on without the culprit",
+        "refusal: stop",
+    ];
+
+    fn count(&mut self, branch: usize) {
+        self.counts[branch] += 1;
+    }
+}
 
 pub(crate) struct Connector {
     publisher: Publisher<SimProducer>,
     connection: Option<Connection>,
     stored: Option<Stored>,
+    /// The server of the last connection.
+    identity: Identity,
+    accept_slot_position: bool,
+    fail_fast: bool,
+    backoff: Backoff,
+    /// No attempt before.
+    rest_until: Option<Instant>,
+    pub(crate) decisions: Decisions,
+    /// Why it ended by itself.
+    pub(crate) halted_by: Option<Code>,
+    /// The row that stopped it, if Kafka refused one.
+    pub(crate) culprit: Option<RowId>,
     rules: Rules,
     search: Search,
     table: Rc<RefCell<Table>>,
     /// Rows that were passed over because Kafka refuses them.
     pub(crate) given_up: Vec<RowId>,
-    /// Times that records were sent one by one.
-    pub(crate) searches: u64,
     /// The newest transaction of which any connection of this process has read anything.
     high_water: Lsn,
     pub(crate) stopping: bool,
@@ -45,6 +93,9 @@ struct Connection {
     taken_over: bool,
     pass: Pass,
     last_sent: Lsn,
+    start: Lsn,
+    /// A row that cannot be taken; what came before it is still delivered.
+    failed: Option<RunError>,
 }
 
 /// How far the publishing of parked rows is.
@@ -76,13 +127,19 @@ pub(crate) enum Turn {
 }
 
 impl Connector {
-    /// A process starts, with the state file of the one before.
+    /// A process starts.
     pub(crate) fn new(
         brokers: Rc<RefCell<Brokers>>,
         table: Rc<RefCell<Table>>,
-        action: OnPoison,
-        stored: Option<Stored>,
+        setup: Setup,
     ) -> Self {
+        let dead_letters = match setup.action {
+            OnPoison::DeadLetterTopic => DeadLetters {
+                topic: DEAD_LETTERS.to_owned(),
+                bytes_max: 1 << 20,
+            },
+            OnPoison::Halt | OnPoison::Park | OnPoison::Skip => DeadLetters::default(),
+        };
         let limits = Limits {
             in_flight_records_max: 60,
             in_flight_bytes_max: 1 << 20,
@@ -90,15 +147,23 @@ impl Connector {
         Self {
             publisher: Publisher::new(SimProducer(brokers), limits, Lsn::ZERO),
             connection: None,
-            stored,
+            stored: setup.stored,
+            identity: identity(1),
+            accept_slot_position: setup.accept_slot_position,
+            fail_fast: setup.fail_fast,
+            backoff: Backoff::new(BACKOFF_INITIAL, BACKOFF_MAX, setup.seed),
+            rest_until: None,
+            decisions: Decisions::default(),
+            halted_by: None,
+            culprit: None,
             rules: Rules {
-                action,
+                action: setup.action,
+                dead_letters,
                 ..Rules::default()
             },
             search: Search::default(),
             table,
             given_up: Vec::new(),
-            searches: 0,
             high_water: Lsn::ZERO,
             stopping: false,
         }
@@ -113,7 +178,26 @@ impl Connector {
         self.stored.clone()
     }
 
-    pub(crate) fn connect(&mut self, server: &mut Server, now: Now) {
+    /// When the pause between two attempts ends, if there is one.
+    pub(crate) fn rests_until(&self) -> Option<Instant> {
+        self.rest_until
+    }
+
+    /// One attempt, which may meet trouble.
+    pub(crate) fn connect(
+        &mut self,
+        server: &mut Server,
+        trouble: Option<Trouble>,
+        now: Now,
+    ) -> Turn {
+        assert!(
+            self.rest_until.is_none_or(|until| now.instant >= until),
+            "an attempt during the pause"
+        );
+        self.rest_until = None;
+        if let Some(trouble) = trouble {
+            return self.judge(trouble.error(), now);
+        }
         self.publisher.restart(Lsn::ZERO);
         let acknowledged = self.publisher.confirmed().as_lsn();
         if self
@@ -123,14 +207,27 @@ impl Connector {
         {
             self.remember(acknowledged);
         }
+        let found = identity(server.timeline());
+        let slot_decides = self.accept_slot_position;
         let start = start_position(
             server.confirmed(),
-            self.stored.as_ref(),
-            &identity(),
-            &History::only(identity().timeline),
+            self.stored.as_ref().filter(|_| !slot_decides),
+            &found,
+            &server.history(),
             server.wal_end(),
         );
-        let start = start.expect("a server that never loses WAL").position;
+        let start = match start {
+            Ok(start) => start.position,
+            Err(problem) => return self.judge(problem.into(), now),
+        };
+        self.accept_slot_position = false;
+        self.identity = found;
+        self.begin(server, start, now);
+        Turn::GoOn
+    }
+
+    /// The stream starts at `start`.
+    fn begin(&mut self, server: &mut Server, start: Lsn, now: Now) {
         server.start(start);
         self.search.start_at(start);
         let mut table = self.table.borrow_mut();
@@ -142,6 +239,7 @@ impl Connector {
             watchlist.condemn(*row, reason.clone());
         }
         table.load(start, &mut watchlist);
+        watchlist.skip(table.requests(start));
         drop(table);
         self.publisher.restart_careful(start, self.search.careful());
         let confirmed = self.publisher.confirmed();
@@ -160,17 +258,55 @@ impl Connector {
             taken_over: true,
             pass: Pass::None,
             last_sent: Lsn::ZERO,
+            start,
+            failed: None,
         });
     }
 
     pub(crate) fn disconnect(&mut self) {
-        self.connection = None;
+        if let Some(connection) = self.connection.take()
+            && connection.progress.confirmed() > connection.start
+        {
+            self.backoff.reset();
+        }
+    }
+
+    /// Try again after a pause, or end.
+    fn judge(&mut self, error: RunError, now: Now) -> Turn {
+        let is_row = matches!(error, RunError::Intake(_));
+        let retry = match policy::decide(error, Lsn::ZERO, self.fail_fast) {
+            Verdict::Retry(retry) => retry,
+            Verdict::Halt(problem) => {
+                let is_history = problem.code == Code::HistoryDiverged;
+                self.decisions.count(match (is_row, is_history) {
+                    (true, _) => 4,
+                    (_, true) => 5,
+                    _ => 3,
+                });
+                self.halted_by = Some(problem.code);
+                return Turn::Halted;
+            }
+        };
+        self.decisions.count(match (retry.target, retry.pace) {
+            (Target::Postgres, Pace::Backoff) => 0,
+            (Target::Postgres, Pace::Steady) => 1,
+            (Target::Kafka, _) => 2,
+        });
+        let pause = match retry.pace {
+            Pace::Backoff => self.backoff.next_delay(),
+            Pace::Steady => STEADY_PAUSE,
+        };
+        assert!(pause >= BACKOFF_INITIAL / 2, "a tight loop: {pause:?}");
+        assert!(pause <= BACKOFF_MAX.max(STEADY_PAUSE), "{pause:?}");
+        self.rest_until = Some(now.instant + pause);
+        Turn::Reconnect
     }
 
     /// Whether another frame is wanted now: none while a batch waits, none after the last commit of an orderly stop.
     pub(crate) fn wants_frame(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| {
             connection.taken_over
+                && connection.failed.is_none()
                 && connection.pass == Pass::None
                 && (!self.stopping || connection.is_unfinished(self.high_water))
         })
@@ -186,20 +322,21 @@ impl Connector {
             batch,
             ..
         } = connection;
-        match intake
-            .handle_frame(frame, now.wall.unix_micros() / 1_000, batch)
-            .expect("a stream that can be decoded")
-        {
-            Taken::Data { wal_end } => progress.handle_received(wal_end, now),
-            Taken::Keepalive {
+        match intake.handle_frame(frame, now.wall.unix_micros() / 1_000, batch) {
+            Ok(Taken::Data { wal_end }) => progress.handle_received(wal_end, now),
+            Ok(Taken::Keepalive {
                 wal_end,
                 reply_requested,
-            } => {
+            }) => {
                 progress.handle_keepalive(wal_end, reply_requested, now);
             }
+            Err(error) => connection.failed = Some(error.into()),
         }
         // Durable before the batch goes on.
-        self.table.borrow_mut().write(&intake.poison().take_aside());
+        let aside = intake.poison().take_aside();
+        self.given_up
+            .extend(aside.skipped.iter().map(|(_, row)| *row));
+        self.table.borrow_mut().write(&aside);
         self.high_water = self.high_water.max(intake.newest());
     }
 
@@ -210,10 +347,7 @@ impl Connector {
             if self.goes_on(&error) {
                 return Turn::Reconnect;
             }
-            return match policy::decide(error, Lsn::ZERO, false) {
-                Verdict::Retry(_) => Turn::Reconnect,
-                Verdict::Halt(_) => Turn::Halted,
-            };
+            return self.judge(error, now);
         }
         let confirmed = self.publisher.confirmed();
         if let Some(connection) = &mut self.connection {
@@ -235,14 +369,22 @@ impl Connector {
             &mut self.search,
         );
         match next {
-            Some(Next::SendSingly) => self.searches += 1,
+            Some(Next::SendSingly) => self.decisions.count(6),
             Some(Next::GoOn) => {
+                self.decisions.count(7);
                 let condemned = self.search.condemned().iter().map(|(row, _)| *row);
                 if self.rules.action == OnPoison::Skip {
                     self.given_up.extend(condemned);
                 }
             }
-            Some(Next::Stop) | None => return false,
+            Some(Next::Stop) => {
+                self.decisions.count(8);
+                if let Some(EventIdentity::Row(row)) = culprit {
+                    self.culprit = Some(row);
+                }
+                return false;
+            }
+            None => return false,
         }
         true
     }
@@ -313,12 +455,13 @@ impl Connector {
         let Some(connection) = &mut self.connection else {
             return (None, Turn::GoOn);
         };
-        let drained = connection.batch.is_empty()
+        let delivered = connection.batch.is_empty() && self.publisher.outstanding() == 0;
+        let drained = delivered
             && connection.pass == Pass::None
-            && self.publisher.outstanding() == 0
             && !connection.is_unfinished(self.high_water);
-        let stopped = self.stopping && drained;
-        let status = if stopped {
+        let stopped = self.stopping && drained && connection.failed.is_none();
+        let failed = connection.failed.take_if(|_| delivered);
+        let status = if stopped || failed.is_some() {
             Some(connection.progress.status(now))
         } else {
             connection.progress.poll_status(now)
@@ -330,13 +473,17 @@ impl Connector {
             );
             connection.last_sent = status.flushed;
         }
-        let turn = if stopped { Turn::Stopped } else { Turn::GoOn };
+        let turn = match failed {
+            Some(error) => self.judge(error, now),
+            None if stopped => Turn::Stopped,
+            None => Turn::GoOn,
+        };
         (status.map(|status| status.flushed), turn)
     }
 
     fn remember(&mut self, position: Lsn) {
         self.stored = Some(Stored {
-            identity: identity(),
+            identity: self.identity.clone(),
             confirmed_lsn: position,
             saved_at_unix_micros: 0,
         });
@@ -352,11 +499,15 @@ pub(crate) fn router() -> Router {
     Router::new(config).expect("legal")
 }
 
-fn identity() -> Identity {
+fn identity(timeline: u32) -> Identity {
     Identity {
         system_identifier: "7000000000000000001".to_owned(),
-        timeline: 1,
+        timeline,
         database: "orders".to_owned(),
         slot: "outbox".to_owned(),
     }
 }
+
+const BACKOFF_INITIAL: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_millis(800);
+const STEADY_PAUSE: Duration = Duration::from_secs(1);

@@ -359,12 +359,12 @@ pub(crate) fn run(seed: u64) -> Counts {
     // Who holds the slot.
     let mut owner: Option<usize> = None;
     for turn in 0..TURNS_MAX {
-        let is_calm = server.events().count() >= EVENTS;
+        let is_calm = server.event_count() >= EVENTS;
         if !is_calm && random.chance(250) {
             server.commit(random);
         }
         let arrived = cluster.borrow().committed.len();
-        if is_calm && arrived >= server.events().count() && table.borrow().is_empty() {
+        if is_calm && arrived as u64 >= server.event_count() && table.borrow().is_empty() {
             break;
         }
         if random.chance(30) || is_calm {
@@ -490,6 +490,6 @@ fn read(instance: &mut Instance, server: &mut Server, random: &mut Random) {
     instance.aside = intake.poison().take_aside();
 }
 
-const EVENTS: usize = 300;
+const EVENTS: u64 = 300;
 const TURNS_MAX: usize = 200_000;
 const TRANSACTION_RECORDS_MAX: usize = 16;

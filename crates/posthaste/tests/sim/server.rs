@@ -1,6 +1,8 @@
 //! The model of a PostgreSQL server: a log of committed transactions, one slot, at most one walsender.
 
 use pgoutput::{Column, Lsn, Relation, RowId};
+use posthaste::timeline::History;
+use replication::TimelineSwitch;
 
 use crate::encode::{Cell, Plain};
 use crate::random::Random;
@@ -45,6 +47,10 @@ pub(crate) struct Server {
     /// Whether there are events that cannot be routed.
     pub(crate) has_poison: bool,
     pub(crate) transactions: Vec<Transaction>,
+    /// Events that a promoted standby did not have.
+    pub(crate) lost: Vec<Event>,
+    switches: Vec<TimelineSwitch>,
+    promotions: u32,
     wal_end: u64,
     next_event: u64,
     versions: Vec<u64>,
@@ -64,10 +70,10 @@ struct Walsender {
 impl Server {
     pub(crate) fn new(keys: usize) -> Self {
         Self {
-            wal_end: 0x0100_0000,
+            wal_end: WAL_START,
             versions: vec![0; keys],
-            confirmed: Lsn::new(0x0100_0000),
-            confirmed_on_disk: Lsn::new(0x0100_0000),
+            confirmed: Lsn::new(WAL_START),
+            confirmed_on_disk: Lsn::new(WAL_START),
             ..Self::default()
         }
     }
@@ -116,6 +122,10 @@ impl Server {
         self.transactions.iter().flat_map(Transaction::events)
     }
 
+    pub(crate) fn event_count(&self) -> u64 {
+        self.next_event - self.lost.len() as u64
+    }
+
     pub(crate) fn confirmed(&self) -> Lsn {
         self.confirmed
     }
@@ -151,6 +161,44 @@ impl Server {
 
     pub(crate) fn checkpoint(&mut self) {
         self.confirmed_on_disk = self.confirmed;
+    }
+
+    /// A standby takes over that had not received everything: its timeline begins where its WAL ended, and new transactions
+    /// take the positions of those that are lost. Its copy of the slot stands where the last one that was written out stood.
+    pub(crate) fn promote(&mut self, random: &mut Random) {
+        let count = self.transactions.len() as u64;
+        let kept = usize::try_from(count - random.below(4).min(count)).expect("few");
+        let lost = self.transactions.split_off(kept);
+        self.lost.extend(lost.iter().flat_map(Transaction::events));
+        if !lost.is_empty() {
+            let end = self.transactions.last().map(|last| last.end_lsn.as_u64());
+            self.wal_end = end.unwrap_or(WAL_START);
+        }
+        let branch = Lsn::new(self.wal_end);
+        // One that is still on an older timeline knows nothing of the newer ones.
+        let mut parent = self.timeline();
+        while let Some(newer) = self.switches.pop_if(|switch| switch.end > self.wal_end) {
+            parent = newer.timeline;
+        }
+        self.switches.push(TimelineSwitch {
+            timeline: parent,
+            end: self.wal_end,
+        });
+        self.promotions += 1;
+        self.confirmed_on_disk = self.confirmed_on_disk.min(branch);
+        self.restart();
+        self.write_elsewhere(random);
+    }
+
+    pub(crate) fn timeline(&self) -> u32 {
+        self.promotions + 1
+    }
+
+    pub(crate) fn history(&self) -> History {
+        History {
+            timeline: self.timeline(),
+            switches: Some(self.switches.clone()),
+        }
     }
 
     /// A status update arrived.
@@ -307,5 +355,6 @@ fn frame(position: u64, message: &[u8]) -> Vec<u8> {
     frame
 }
 
+const WAL_START: u64 = 0x0100_0000;
 const OUTBOX: u32 = 16_400;
 const OTHER: u32 = 16_500;

@@ -1,13 +1,13 @@
-//! The model of the table of parked events, which outlives processes, and of the person who decides about them.
+//! The model of the tables of parked events and of decisions to skip, which outlive processes, and of the person who decides about them.
 
 use std::collections::{BTreeMap, HashSet};
 
 use pgoutput::{Lsn, RowId};
 use posthaste::parked_row::ParkedRow;
 use posthaste::poison::Aside;
-use posthaste::watchlist::{Aggregate, Waiting, Watchlist};
+use posthaste::watchlist::{Aggregate, SkipRequest, SkippedEvent, Waiting, Watchlist};
 
-/// The table, by row.
+/// The tables; parked events by row.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: BTreeMap<RowId, Parked>,
@@ -17,6 +17,8 @@ pub(crate) struct Table {
     pub(crate) behind: u64,
     pub(crate) published: u64,
     pub(crate) refused_again: u64,
+    /// What people decided to pass over, and which row each decision was used on.
+    requests: Vec<(SkippedEvent, Option<RowId>)>,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,10 @@ enum State {
 
 impl Table {
     pub(crate) fn write(&mut self, aside: &Aside) {
+        for (request, row) in &aside.skipped {
+            let number = usize::try_from(request.number).expect("one of ours");
+            self.requests[number].1 = Some(*row);
+        }
         for row in &aside.rows {
             let is_behind = row.reason.stage.name() == "behind";
             let state = if is_behind {
@@ -54,6 +60,34 @@ impl Table {
         let rows = self.rows.keys().copied();
         watchlist.settle(rows.filter(|row| row.commit_lsn >= start));
         self.refresh(watchlist);
+    }
+
+    /// `posthaste skip`.
+    pub(crate) fn request(&mut self, event: SkippedEvent) {
+        let is_new = self.requests.iter().all(|(known, _)| *known != event);
+        if is_new {
+            self.requests.push((event, None));
+        }
+    }
+
+    pub(crate) fn has_request(&self, event: &SkippedEvent) -> bool {
+        self.requests.iter().any(|(known, _)| known == event)
+    }
+
+    pub(crate) fn used_requests(&self) -> u64 {
+        let used = self.requests.iter().filter(|(_, used)| used.is_some());
+        used.count() as u64
+    }
+
+    /// Those not used yet, and those used on rows that come again.
+    pub(crate) fn requests(&self, start: Lsn) -> Vec<SkipRequest> {
+        let numbered = self.requests.iter().zip(0_i64..);
+        let open = numbered.filter(|((_, used), _)| used.is_none_or(|row| row.commit_lsn >= start));
+        open.map(|((event, used), number)| SkipRequest {
+            number,
+            event: used.map_or_else(|| event.clone(), SkippedEvent::Row),
+        })
+        .collect()
     }
 
     pub(crate) fn refresh(&self, watchlist: &mut Watchlist) {

@@ -5,17 +5,20 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pgoutput::{Lsn, PgTimestamp};
+use pgoutput::{Lsn, PgTimestamp, RowId};
 use posthaste::clock::Now;
+use posthaste::codes::Code;
 use posthaste::policy::OnPoison;
 use posthaste::state::Stored;
+use posthaste::watchlist::SkippedEvent;
 
 use crate::broker::Brokers;
 use crate::check::{self, Exempt, Lengths, OrderlyRun};
-use crate::connector::{Connector, Turn};
+use crate::connector::{Connector, Decisions, Setup, Turn};
 use crate::random::Random;
-use crate::server::{Server, Transaction};
+use crate::server::{Event, Server, Transaction};
 use crate::table::Table;
+use crate::trouble::Trouble;
 
 /// What can go wrong, or be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +30,14 @@ pub(crate) enum Fault {
     RecordRefused,
     ProducerDead,
     OrderlyStop,
+    /// An attempt ends before anything is read.
+    AttemptFails,
+    /// A standby that lacks the newest transactions takes the server's place.
+    Promotion,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::ConnectionCut,
         Self::ServerRestart,
         Self::ProcessKilled,
@@ -38,6 +45,8 @@ impl Fault {
         Self::RecordRefused,
         Self::ProducerDead,
         Self::OrderlyStop,
+        Self::AttemptFails,
+        Self::Promotion,
     ];
 }
 
@@ -47,23 +56,39 @@ pub(crate) struct Outcome {
     pub(crate) events: u64,
     pub(crate) repeats: u64,
     faults: [u64; Fault::ALL.len()],
+    troubles: [u64; Trouble::ALL.len()],
+    decisions: [u64; Decisions::BRANCHES.len()],
     /// In the order of [`Outcome::BRANCHES`].
     branches: [u64; Self::BRANCHES.len()],
 }
 
 impl Outcome {
     /// What can become of a poison event.
-    pub(crate) const BRANCHES: [&str; 6] = [
+    pub(crate) const BRANCHES: [&str; 7] = [
         "parked",
         "parked behind",
         "published from the table",
         "refused again",
-        "searched for",
+        "replaced by a dead letter",
         "passed over",
+        "passed over by request",
     ];
 
     pub(crate) fn branches(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Self::BRANCHES.into_iter().zip(self.branches)
+    }
+
+    /// What the policy decided.
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Decisions::BRANCHES.into_iter().zip(self.decisions)
+    }
+
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = (Trouble, u64)> {
+        Trouble::ALL.into_iter().zip(self.troubles)
+    }
+
+    pub(crate) fn all_faults(&self) -> u64 {
+        self.faults.iter().sum()
     }
 
     pub(crate) fn faults(&self, fault: Fault) -> u64 {
@@ -74,6 +99,12 @@ impl Outcome {
         self.events += other.events;
         self.repeats += other.repeats;
         for (sum, count) in self.faults.iter_mut().zip(other.faults) {
+            *sum += count;
+        }
+        for (sum, count) in self.troubles.iter_mut().zip(other.troubles) {
+            *sum += count;
+        }
+        for (sum, count) in self.decisions.iter_mut().zip(other.decisions) {
             *sum += count;
         }
         for (sum, count) in self.branches.iter_mut().zip(other.branches) {
@@ -89,8 +120,13 @@ pub(crate) struct World {
     process: Option<Connector>,
     table: Rc<RefCell<Table>>,
     action: OnPoison,
+    fail_fast: bool,
     exempt: Exempt,
     state_file: Option<Stored>,
+    /// The next process starts with `--accept-slot-position`.
+    accept_slot_position: bool,
+    /// What the next attempt meets.
+    trouble: Option<Trouble>,
     /// Events of transactions before this one were checked when a status update passed them.
     checked: usize,
     orderly: Vec<OrderlyRun>,
@@ -105,23 +141,27 @@ impl World {
         let mut random = Random::new(seed);
         let partitions = 1 + usize::try_from(random.below(4)).expect("few");
         let action = match seed % 10 {
+            7 => OnPoison::DeadLetterTopic,
             8 => OnPoison::Park,
             9 => OnPoison::Skip,
             _ => OnPoison::Halt,
         };
         let mut server = Server::new(KEYS);
         let mut brokers = Brokers::new(partitions);
-        // Where it halts, nobody would ever put it right.
-        server.has_poison = action != OnPoison::Halt;
-        brokers.lenient = action == OnPoison::Halt;
+        // With the default, some worlds have somebody who decides about each poison event; the others have none.
+        server.has_poison = action != OnPoison::Halt || seed % 10 == 6;
+        brokers.lenient = !server.has_poison;
         Self {
             server,
             brokers: Rc::new(RefCell::new(brokers)),
             process: None,
             table: Rc::default(),
             action,
+            fail_fast: seed % 16 == 5,
             exempt: Exempt::default(),
             state_file: None,
+            accept_slot_position: false,
+            trouble: None,
             checked: 0,
             orderly: Vec::new(),
             process_began: vec![0; partitions],
@@ -133,32 +173,39 @@ impl World {
     }
 
     pub(crate) fn run(mut self) -> Outcome {
-        while self.server.events().count() < EVENTS {
+        while self.server.event_count() < EVENTS || self.outcome.all_faults() < FAULTS_MIN {
             self.turn();
             if self.random.chance(250) {
                 self.server.commit(&mut self.random);
             }
-            if self.random.chance(12) {
+            if self.random.chance(40) {
                 self.misfortune();
             }
         }
         self.settle();
-        self.outcome.events = self.server.events().count() as u64;
+        self.outcome.events = self.server.event_count();
         self.note_exempt();
         self.outcome.repeats = check::check(
             self.server.events(),
+            &self.server.lost,
             &self.brokers.borrow(),
             &self.orderly,
             &self.exempt,
         );
         let table = self.table.borrow();
-        let passed_over = self.exempt.given_up.len() as u64;
+        let lost = &self.server.lost;
+        let given_up = &self.exempt.given_up;
+        let lost = lost.iter().filter(|event| given_up.contains(&event.id));
+        let passed_over = (given_up.len() - lost.count()) as u64;
+        let requested = table.used_requests();
         let counts = [
             (0, table.parked),
             (1, table.behind),
             (2, table.published),
             (3, table.refused_again),
-            (5, passed_over),
+            (4, self.brokers.borrow().dead_letters()),
+            (5, passed_over.saturating_sub(requested)),
+            (6, requested),
         ];
         for (branch, count) in counts {
             self.outcome.branches[branch] += count;
@@ -172,7 +219,7 @@ impl World {
             let mut brokers = self.brokers.borrow_mut();
             brokers.down = false;
             // Somebody raises the limit, unless what is refused is to be passed over.
-            brokers.lenient |= self.action == OnPoison::Park;
+            brokers.lenient |= matches!(self.action, OnPoison::Park | OnPoison::Halt);
         }
         for _ in 0..TURNS_MAX {
             self.table.borrow_mut().retry(true, true);
@@ -208,34 +255,66 @@ impl World {
             self.process = Some(Connector::new(
                 Rc::clone(&self.brokers),
                 Rc::clone(&self.table),
-                self.action,
-                self.state_file.clone(),
+                Setup {
+                    action: self.action,
+                    stored: self.state_file.clone(),
+                    accept_slot_position: std::mem::take(&mut self.accept_slot_position),
+                    fail_fast: self.fail_fast,
+                    seed: self.random.next(),
+                },
             ));
             return;
         };
         if !process.is_connected() {
             if self.random.chance(300) {
-                process.connect(&mut self.server, now);
+                self.connect();
             }
         } else if !self.server.is_connected() {
             process.disconnect();
         } else {
             read(process, &mut self.server, &mut self.random, now);
         }
-        if self.random.chance(60) {
+        if self.random.chance(60)
+            && let Some(process) = &mut self.process
+        {
             process.begin_pass();
         }
         if self.random.chance(8) {
             let repair = self.random.chance(500);
             self.table.borrow_mut().retry(false, repair);
         }
-        let turn = process.publish(now);
-        self.outcome.branches[SEARCHED_FOR] += std::mem::take(&mut process.searches);
-        self.handle(turn);
+        let now = self.now();
+        if let Some(process) = &mut self.process {
+            let turn = process.publish(now);
+            self.handle(turn);
+        }
         self.report(now);
         if self.random.chance(20) {
             self.save_state();
         }
+    }
+
+    /// An attempt to connect, after the pause that was decided on.
+    fn connect(&mut self) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        if let Some(until) = process.rests_until() {
+            let rest = until.saturating_duration_since(self.start).as_millis();
+            let rest = u64::try_from(rest).expect("a short run") + 1;
+            self.millis = self.millis.max(rest);
+        }
+        let now = Now {
+            instant: self.start + Duration::from_millis(self.millis),
+            wall: wall(),
+        };
+        let trouble = self.trouble.take();
+        if let Some(trouble) = trouble {
+            self.outcome.troubles[trouble as usize] += 1;
+            self.outcome.faults[Fault::AttemptFails as usize] += 1;
+        }
+        let turn = process.connect(&mut self.server, trouble, now);
+        self.handle(turn);
     }
 
     fn report(&mut self, now: Now) {
@@ -261,6 +340,7 @@ impl World {
             for (row, event) in transaction.identified() {
                 assert!(
                     brokers.has(event.id)
+                        || brokers.has_dead_letter(event.id)
                         || table.has(row)
                         || self.exempt.given_up.contains(&event.id),
                     "confirmed {flushed} before {event:?} was acknowledged"
@@ -272,7 +352,7 @@ impl World {
 
     /// Which events may be missing by now, and why.
     fn note_exempt(&mut self) {
-        if self.action == OnPoison::Halt {
+        if !self.server.has_poison {
             return;
         }
         let given_up = self
@@ -304,7 +384,11 @@ impl World {
             }
             Turn::Halted => {
                 self.save_state();
+                let process = self.process.as_ref();
+                let halted_by = process.and_then(|process| process.halted_by);
+                let culprit = process.and_then(|process| process.culprit);
                 self.end_process();
+                self.decide(halted_by, culprit);
             }
             Turn::Stopped => {
                 self.save_state();
@@ -319,6 +403,28 @@ impl World {
         }
     }
 
+    /// Somebody reads why it stopped, and does what the message says.
+    fn decide(&mut self, halted_by: Option<Code>, culprit: Option<RowId>) {
+        let mut table = self.table.borrow_mut();
+        if halted_by == Some(Code::HistoryDiverged) {
+            // From the slot's own position what an orderly stop had finished may come again.
+            self.accept_slot_position = true;
+            self.orderly.clear();
+        } else if !self.server.has_poison || self.action != OnPoison::Halt {
+            // The next start is all it needs.
+        } else if let Some(row) = culprit {
+            table.request(SkippedEvent::Row(row));
+        } else if halted_by == Some(Code::RowValue) {
+            let named = |event: &Event| SkippedEvent::Id(event.id.to_string());
+            let poison = self.server.events().find(|event| {
+                event.is_unroutable()
+                    && !table.has_request(&named(event))
+                    && !self.exempt.given_up.contains(&event.id)
+            });
+            table.request(named(&poison.expect("something stopped it")));
+        }
+    }
+
     fn lengths(&self) -> Lengths {
         self.brokers.borrow().logs().iter().map(Vec::len).collect()
     }
@@ -326,7 +432,12 @@ impl World {
     fn end_process(&mut self) {
         self.note_exempt();
         self.server.disconnect();
-        self.process = None;
+        if let Some(process) = self.process.take() {
+            let counts = process.decisions.counts;
+            for (sum, count) in self.outcome.decisions.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
         self.brokers.borrow_mut().lose_client(&mut self.random);
     }
 
@@ -369,16 +480,40 @@ impl World {
                 // Counted when it is complete.
                 false
             }
+            Fault::AttemptFails => {
+                self.trouble = Some(Trouble::draw(&mut self.random));
+                self.server.disconnect();
+                // Counted when it is met.
+                false
+            }
+            Fault::Promotion => self.promote(),
         };
         self.outcome.faults[kind] += u64::from(happened);
+    }
+
+    /// Not with parked rows: their table would be the standby's as well, and is modelled apart from the log.
+    fn promote(&mut self) -> bool {
+        if self.action == OnPoison::Park {
+            return false;
+        }
+        self.note_exempt();
+        self.server.promote(&mut self.random);
+        let lost = self.server.lost.iter().map(|event| event.id);
+        self.exempt.given_up.extend(lost);
+        self.checked = self.checked.min(self.server.transactions.len());
+        true
     }
 
     fn now(&self) -> Now {
         Now {
             instant: self.start + Duration::from_millis(self.millis),
-            wall: PgTimestamp::from_unix_micros(1_800_000_000_000_000),
+            wall: wall(),
         }
     }
+}
+
+fn wall() -> PgTimestamp {
+    PgTimestamp::from_unix_micros(1_800_000_000_000_000)
 }
 
 fn read(process: &mut Connector, server: &mut Server, random: &mut Random, now: Now) {
@@ -397,9 +532,7 @@ fn read(process: &mut Connector, server: &mut Server, random: &mut Random, now: 
     }
 }
 
-/// Its place among the branches.
-const SEARCHED_FOR: usize = 4;
-
 const KEYS: usize = 20;
-const EVENTS: usize = 300;
+const EVENTS: u64 = 300;
+pub(crate) const FAULTS_MIN: u64 = 5;
 const TURNS_MAX: usize = 100_000;

@@ -20,6 +20,11 @@ async fn replication(server: &Server) -> ReplicationClient {
     connect_replication(&server.superuser()).await.unwrap()
 }
 
+async fn create_slot(server: &Server) {
+    let mut client = replication(server).await;
+    client.create_logical_slot("outbox", false).await.unwrap();
+}
+
 async fn streaming(server: &Server, slot: &str, publication: &str) -> CopyBoth {
     let options = [
         ("proto_version", "1".to_owned()),
@@ -172,11 +177,7 @@ async fn slots_are_made_and_dropped_and_bad_names_refused() {
 #[tokio::test]
 async fn rows_are_streamed_and_a_quiet_stream_is_kept_alive() {
     let (server, admin) = server().await;
-    replication(&server)
-        .await
-        .create_logical_slot("outbox", false)
-        .await
-        .unwrap();
+    create_slot(&server).await;
     let mut stream = streaming(&server, "outbox", "pub").await;
     admin
         .batch_execute("INSERT INTO public.t VALUES (1, 'a'), (2, 'b')")
@@ -239,11 +240,7 @@ async fn what_was_sent_before_finishing_has_been_confirmed() {
 #[tokio::test]
 async fn finishing_under_load_is_bounded() {
     let (server, admin) = server().await;
-    replication(&server)
-        .await
-        .create_logical_slot("outbox", false)
-        .await
-        .unwrap();
+    create_slot(&server).await;
     let rows = "INSERT INTO public.t SELECT g, repeat('x', 200) FROM generate_series(1, 100000) g";
     admin.batch_execute(rows).await.unwrap();
     let mut stream = streaming(&server, "outbox", "pub").await;
@@ -256,11 +253,7 @@ async fn finishing_under_load_is_bounded() {
 #[tokio::test]
 async fn a_frame_above_the_limit_is_passed_over_and_the_stream_goes_on() {
     let (server, admin) = server().await;
-    replication(&server)
-        .await
-        .create_logical_slot("outbox", false)
-        .await
-        .unwrap();
+    create_slot(&server).await;
     let mut stream = streaming(&server, "outbox", "pub").await;
     stream.set_frame_bytes_max(1024 * 1024);
     admin
@@ -290,11 +283,7 @@ async fn a_frame_above_the_limit_is_passed_over_and_the_stream_goes_on() {
 #[tokio::test]
 async fn a_slot_in_use_is_said_so() {
     let (server, admin) = server().await;
-    replication(&server)
-        .await
-        .create_logical_slot("outbox", false)
-        .await
-        .unwrap();
+    create_slot(&server).await;
     let _stream = streaming(&server, "outbox", "pub").await;
     let options = [
         ("proto_version", "1".to_owned()),
@@ -397,11 +386,7 @@ async fn names_that_need_quoting_arrive_as_they_are() {
 #[tokio::test]
 async fn an_ended_backend_is_told_from_a_lost_connection() {
     let (server, admin) = server().await;
-    replication(&server)
-        .await
-        .create_logical_slot("outbox", false)
-        .await
-        .unwrap();
+    create_slot(&server).await;
     let mut stream = streaming(&server, "outbox", "pub").await;
     let end = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots";
     admin.query_one(end, &[]).await.unwrap();

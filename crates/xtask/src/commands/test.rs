@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use xtask::install::{Need, ensure};
+use xtask::{connect, kafka};
 
 use super::run::{Counts, Interrupt, command_line, counted, plain};
 use super::test_full::{FULL, build, field, matrix};
@@ -55,12 +56,14 @@ pub(crate) enum Work {
     Docs,
     /// A cargo-deny run; the program is built first if it is missing.
     Licences,
+    /// A cargo-mutants run; likewise.
+    Mutants,
 }
 
 /// Cheap ones first, so that a slip shows at once; the end-to-end tests last, so that their results close the output.
 /// All builds select the whole workspace or its default members, which have the same features: with others, such as those
 /// of one package alone, half of the dependencies would be built once more.
-const USUAL: [Part; 9] = [
+const USUAL: [Part; 10] = [
     Part {
         name: "install",
         about: "install what is missing",
@@ -105,6 +108,13 @@ const USUAL: [Part; 9] = [
         name: "build",
         about: "the connector and the programs that the end-to-end tests run",
         work: Work::Program("cargo build --locked --workspace --bins --tests"),
+    },
+    Part {
+        name: "connect",
+        about: "the same rows through Kafka Connect with Debezium and through Posthaste",
+        work: Work::BuiltTests(&[
+            "cargo test --locked --workspace --test real_connect -- --skip takeover::",
+        ]),
     },
     Part {
         name: "e2e",
@@ -180,7 +190,7 @@ impl Part {
     fn run(&self, arguments: &[String], interrupt: &Interrupt, counts: &mut Counts) -> Result<()> {
         interrupt.check()?;
         match &self.work {
-            Work::Install => ensure(&[Need::Postgres, Need::Java, Need::Maven, Need::Librdkafka]),
+            Work::Install => install(),
             Work::Tidy => tidy::run(),
             Work::Program(words) => plain(&mut command_line(words)?, interrupt),
             Work::Tests(commands) => commands
@@ -196,8 +206,16 @@ impl Part {
             Work::Field => field(arguments, interrupt, counts),
             Work::Docs => docs(interrupt),
             Work::Licences => licences(interrupt),
+            Work::Mutants => mutants(arguments, interrupt),
         }
     }
+}
+
+/// Everything is fetched here, with retries, so that no test waits for a server of packages or fails with it.
+fn install() -> Result<()> {
+    ensure(&[Need::Postgres, Need::Java, Need::Maven, Need::Librdkafka])?;
+    kafka::prepare()?;
+    connect::ensure_jars().map(|_| ())
 }
 
 /// Runs tests with the user's own arguments.
@@ -228,37 +246,56 @@ fn docs(interrupt: &Interrupt) -> Result<()> {
     plain(&mut command, interrupt)
 }
 
-const CARGO_DENY_VERSION: &str = "0.20.2";
-
 /// Its advisories come from a server of their own and change by the day, so they are no part of a repeatable run.
 fn licences(interrupt: &Interrupt) -> Result<()> {
-    let mut command = Command::new(cargo_deny(interrupt)?);
+    let mut command = Command::new(cargo_tool("cargo-deny", CARGO_DENY_VERSION, interrupt)?);
     command
         .args(["--locked", "check", "licenses", "bans", "sources"])
         .current_dir(tidy::root());
     plain(&mut command, interrupt)
 }
 
-/// Finds the user's own cargo-deny, or builds one beside the other tools in `target`.
-fn cargo_deny(interrupt: &Interrupt) -> Result<PathBuf> {
-    let usable = |program: &PathBuf| Command::new(program).arg("--version").output().is_ok();
-    let installed = PathBuf::from("cargo-deny");
+/// Changes the code in every way that cargo-mutants knows, one at a time, and fails if the tests do not see it. Which files,
+/// and what is left out for which reason, stands in `.cargo/mutants.toml`.
+fn mutants(arguments: &[String], interrupt: &Interrupt) -> Result<()> {
+    let mut command = Command::new(cargo_tool(
+        "cargo-mutants",
+        CARGO_MUTANTS_VERSION,
+        interrupt,
+    )?);
+    let output = tidy::root().join("target/mutants");
+    std::fs::create_dir_all(&output).context("make a folder for the report")?;
+    command
+        .args(["mutants", "--no-shuffle", "--colors", "never", "--output"])
+        .arg(output)
+        .args(arguments)
+        .current_dir(tidy::root());
+    plain(&mut command, interrupt)
+}
+
+const CARGO_DENY_VERSION: &str = "0.20.2";
+const CARGO_MUTANTS_VERSION: &str = "27.1.0";
+
+/// Finds the user's own program, or builds one beside the other tools in the cache.
+fn cargo_tool(name: &str, version: &str, interrupt: &Interrupt) -> Result<PathBuf> {
+    let usable = |program: &PathBuf| Command::new(program).arg("--help").output().is_ok();
+    let installed = PathBuf::from(name);
     if usable(&installed) {
         return Ok(installed);
     }
-    let folder = xtask::install::cache_dir()?.join(format!("cargo-deny-{CARGO_DENY_VERSION}"));
-    let built = folder.join("bin/cargo-deny");
+    let folder = xtask::install::cache_dir()?.join(format!("{name}-{version}"));
+    let built = folder.join("bin").join(name);
     if !usable(&built) {
-        report::line("building cargo-deny, once");
-        let mut command = command_line("cargo install cargo-deny --locked --quiet")?;
+        report::line(&format!("building {name}, once"));
+        let mut command = command_line("cargo install --locked --quiet")?;
         command
-            .args(["--version", CARGO_DENY_VERSION, "--root"])
+            .args([name, "--version", version, "--root"])
             .arg(&folder)
-            // It runs for a second here: optimising it would take minutes for nothing.
+            // It runs for a second here, or waits for compilers: optimising it would take minutes for nothing.
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-        plain(&mut command, interrupt).context("build cargo-deny")?;
+        plain(&mut command, interrupt).with_context(|| format!("build {name}"))?;
     }
     Ok(built)
 }

@@ -12,13 +12,6 @@ use crate::report;
 /// Grows with the features that need it.
 pub(crate) const FULL: &[Part] = &[
     Part {
-        name: "connect",
-        about: "the same rows through Kafka Connect with Debezium and through Posthaste",
-        work: Work::BuiltTests(&[
-            "cargo test --locked --workspace --test real_connect -- --skip takeover::",
-        ]),
-    },
-    Part {
         name: "takeover",
         about: "taking over from a Debezium under load, and going back to it",
         work: Work::BuiltTests(&[
@@ -34,6 +27,11 @@ pub(crate) const FULL: &[Part] = &[
         name: "failover",
         about: "promotions of a real standby, on PostgreSQL 17 and 18",
         work: Work::BuiltTests(&["cargo test --locked --workspace --test failover"]),
+    },
+    Part {
+        name: "mutants",
+        about: "each small change to tracker, transactions, progress and policy is seen by a unit test",
+        work: Work::Mutants,
     },
     Part {
         name: "chaos",
