@@ -7,9 +7,13 @@ use anyhow::{Result, ensure};
 use e2e::checker::{Repeats, check};
 use e2e::config::Config;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
+use e2e::servers::Servers;
 use e2e::wait;
 use e2e::writer::Load;
+use xtask::postgres::PostgresOptions;
 use xtask::scratch::Scratch;
+
+use crate::sign_in::{Authority, turn_tls_on};
 
 /// Ends the connector's backends, as the server does when it restarts.
 async fn terminate(fixture: &Fixture, role: &str) -> Result<()> {
@@ -86,8 +90,14 @@ fn without_password(fixture: &Fixture) -> Config {
 }
 
 /// Rotates the password under load twice: after each terminated backend the connector is back with the new one.
-async fn rotates(fixture: &Fixture, config: &Config, file: &Path) -> Result<()> {
-    std::fs::write(file, PASSWORD)?;
+async fn rotates(
+    fixture: &Fixture,
+    config: &Config,
+    file: &Path,
+    line: impl Fn(&str) -> String,
+) -> Result<()> {
+    std::fs::write(file, line(PASSWORD))?;
+    private(file)?;
     let mut consumer = fixture.consumer(&["order"])?;
     let connector = fixture.start_with(config).await?;
     let slot = fixture.watch_slot().await?;
@@ -95,7 +105,7 @@ async fn rotates(fixture: &Fixture, config: &Config, file: &Path) -> Result<()> 
     consumer.wait_for_events(50, SOON).await?;
     for password in ["rotated-once", "rotated 'twice'"] {
         let before = slot.walsender().await?;
-        std::fs::write(file, format!("{password}\n"))?;
+        std::fs::write(file, format!("{}\n", line(password)))?;
         let quoted = password.replace('\'', "''");
         fixture
             .sql(&format!("ALTER ROLE {} PASSWORD '{quoted}'", fixture.role))
@@ -134,7 +144,104 @@ async fn a_password_file_is_read_again_at_every_connect() -> Result<()> {
     let file = folder.path().join("password");
     let config =
         without_password(&fixture).with_text("source.password_file", &file.to_string_lossy());
-    rotates(&fixture, &config, &file).await
+    rotates(&fixture, &config, &file, str::to_owned).await
+}
+
+/// Only its owner may read it: libpq's rule for password files.
+fn private(file: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(std::fs::set_permissions(
+        file,
+        std::fs::Permissions::from_mode(0o600),
+    )?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn libpqs_password_file_is_read_again_at_every_connect() -> Result<()> {
+    let fixture = Fixture::new("rotated_passfile").await?;
+    let folder = Scratch::new("rotated")?;
+    let file = folder.path().join("pgpass");
+    let config = without_password(&fixture).with_text("source.passfile", &file.to_string_lossy());
+    let role = fixture.role.clone();
+    rotates(&fixture, &config, &file, |password| {
+        format!("127.0.0.1:*:*:{role}:{password}")
+    })
+    .await
+}
+
+/// Everything at once: another authority, and so another certificate of the server, and another one and another key of ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_and_keys_are_read_again_at_every_connect() -> Result<()> {
+    let servers = Servers::with_own_postgres(PostgresOptions {
+        hba: vec![
+            "hostssl all +by_certificate 127.0.0.1/32 cert".into(),
+            "host all +by_certificate 127.0.0.1/32 reject".into(),
+        ],
+        ..PostgresOptions::default()
+    })?;
+    servers
+        .postgres
+        .psql("postgres", "CREATE ROLE by_certificate NOLOGIN")?;
+    let fixture = Fixture::on(servers, "rotated_certificates").await?;
+    fixture
+        .sql(&format!("GRANT by_certificate TO {}", fixture.role))
+        .await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let folder = Scratch::new("certificates")?;
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let turn = || -> Result<()> {
+        let authority = Authority::new()?;
+        let (certificate, key) = authority.issue("server", &["localhost"], "server")?;
+        let root = authority.certificate("root.crt")?;
+        let (own, own_key) = authority.issue("client", &[], &fixture.role)?;
+        for (from, to) in [(&root, "root"), (&own, "own"), (&own_key, "key")] {
+            std::fs::copy(from, file(to))?;
+        }
+        turn_tls_on(
+            &fixture.servers,
+            &[
+                ("server.crt", &certificate),
+                ("server.key", &key),
+                ("root.crt", &root),
+            ],
+        )
+    };
+    turn()?;
+    let url = format!(
+        "postgres://{}@localhost:{}/{}",
+        fixture.role,
+        fixture.servers.postgres.port(),
+        fixture.database
+    );
+    let config = fixture
+        .config()
+        .with_text("source.url", &url)
+        .with_text("source.sslmode", "verify-full")
+        .with_text("source.sslrootcert", &file("root"))
+        .with_text("source.sslcert", &file("own"))
+        .with_text("source.sslkey", &file("key"));
+    let connector = fixture.start_with(&config).await?;
+    let slot = fixture.watch_slot().await?;
+    let load = Load::steady(40).start(&fixture).await?;
+    consumer.wait_for_events(50, SOON).await?;
+    for _ in 0..2 {
+        let before = slot.walsender().await?;
+        turn()?;
+        terminate(&fixture, &fixture.role).await?;
+        wait::until_true("another walsender", SOON, async || {
+            let now = slot.state().await?.active_pid;
+            Ok(now.is_some_and(|pid| pid != before))
+        })
+        .await?;
+        load.goes_on_for(50, SOON).await?;
+    }
+    let ledger = load.stop().await?;
+    consumer
+        .wait_for_events(ledger.len(), Duration::from_secs(30))
+        .await?;
+    slot.catches_up(SOON).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
+    connector.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,7 +251,7 @@ async fn a_token_command_is_run_at_every_connect() -> Result<()> {
     let file = folder.path().join("token");
     let command = Fixture::list(&["cat", &file.to_string_lossy()]);
     let config = without_password(&fixture).with("source.token_command", command);
-    rotates(&fixture, &config, &file).await
+    rotates(&fixture, &config, &file, str::to_owned).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

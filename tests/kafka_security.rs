@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::config::Config;
 use e2e::connector::Connector;
 use e2e::fixture::{Fixture, SOON};
-use e2e::servers::Servers;
+use e2e::servers::{NODE, Servers};
 use e2e::wait;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use xtask::kafka::{Kafka, KafkaOptions};
@@ -267,6 +267,116 @@ async fn tls_client_certificates_and_sasl_deliver_and_what_does_not_fit_is_told_
         &sasl("SASL_PLAINTEXT", "SCRAM-SHA-512", "later", &root),
     )
     .await
+}
+
+/// Rotation: certificates, key and root of both sides, then the password in a file. The brokers no longer take the old
+/// ones; the connector notices, reads the files again, and goes on without a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_and_passwords_that_changed_are_read_again_when_brokers_refuse() -> Result<()>
+{
+    let authority = Authority::new("first")?;
+    let kafka = tokio::task::block_in_place(|| guarded(&authority))?;
+    let fixture = Fixture::on(Servers::with_own_kafka(kafka)?, "kafka_rotation").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let client = fixture.client().await?;
+    let (certificate, key, _) = authority.issue("relay")?;
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mutual = through(
+        &fixture,
+        "SSL",
+        &[
+            ("ssl.ca.location", &*text(&authority.root())),
+            ("ssl.certificate.location", &*text(&certificate)),
+            ("ssl.key.location", &*text(&key)),
+        ],
+    );
+    let connector = fixture.start_with(&mutual).await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    let second = Authority::new("second")?;
+    restarts(&fixture, || second.take_the_place_of(&authority))?;
+    fixture.insert(&client, 2).await?;
+    wait::until_true("ready with the new files", 2 * SOON, async || {
+        Ok(connector.is_ready().await)
+    })
+    .await
+    .with_context(|| connector.log())?;
+    consumer.wait_for_events(2, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    one_outage(&connector)?;
+    connector.stop().await?;
+
+    let file = authority.folder.path().join("password");
+    std::fs::write(&file, format!("{PASSWORD}\n"))?;
+    let files = format!(
+        "{{ \"sasl.password\" = {} }}",
+        e2e::config::quoted(&text(&file))
+    );
+    let sasl = through(
+        &fixture,
+        "SASL_SSL",
+        &[
+            ("ssl.ca.location", &*text(&authority.root())),
+            ("sasl.mechanism", "SCRAM-SHA-512"),
+            ("sasl.username", USER),
+        ],
+    )
+    .with("kafka.properties_files", files);
+    let connector = fixture.start_with(&sasl).await?;
+    fixture.insert(&client, 3).await?;
+    consumer.wait_for_events(3, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    set_password(&fixture.servers.kafka, "SCRAM-SHA-512", "rotated-password")?;
+    restarts(&fixture, || Ok(std::fs::write(&file, "rotated-password")?))?;
+    fixture.insert(&client, 4).await?;
+    wait::until_true("ready with the new password", 2 * SOON, async || {
+        Ok(connector.is_ready().await)
+    })
+    .await
+    .with_context(|| connector.log())?;
+    consumer.wait_for_events(4, SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    one_outage(&connector)?;
+    connector.stop().await?;
+    for secret in [PASSWORD, "rotated-password"] {
+        ensure!(!connector.log().contains(secret), "a secret is in the log");
+    }
+    Ok(())
+}
+
+impl Authority {
+    /// Puts files of its own where those of the other are.
+    fn take_the_place_of(&self, other: &Self) -> Result<()> {
+        for name in ["broker", "relay"] {
+            self.issue(name)?;
+        }
+        for entry in std::fs::read_dir(self.folder.path())? {
+            let path = entry?.path();
+            let name = path.file_name().context("a file")?;
+            std::fs::copy(&path, other.folder.path().join(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Does something while the broker is down.
+fn restarts(fixture: &Fixture, change: impl FnOnce() -> Result<()>) -> Result<()> {
+    let kafka = &fixture.servers.kafka;
+    tokio::task::block_in_place(|| {
+        kafka.stop_node(NODE)?;
+        change()?;
+        kafka.start_node(NODE)
+    })
+}
+
+/// However many attempts were needed, it is one line when it begins and one when it ends.
+fn one_outage(connector: &Connector) -> Result<()> {
+    for word in ["\"lost: ", "\"resumed: "] {
+        let lines = connector.lines_with(&[word]);
+        ensure!(lines.len() == 1, "{lines:#?}\n{}", connector.log());
+    }
+    Ok(())
 }
 
 /// A password that the brokers come to know while the connector waits: it goes on by itself.

@@ -3,11 +3,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use e2e::connector::Connector;
+use e2e::consumer::Consumer;
 use e2e::fixture::{Fixture, SOON};
 use e2e::scale;
 use e2e::servers::{NODE, Servers};
+use e2e::slot::Position;
 use e2e::wait;
 use xtask::postgres::PostgresOptions;
+use xtask::postgres_versions::bin_dir;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b23_a_slot_invalidated_while_the_broker_is_stopped_ends_the_process() -> Result<()> {
@@ -76,6 +80,105 @@ async fn b23_a_slot_invalidated_while_the_broker_is_stopped_ends_the_process() -
     );
     still_lost(&client).await?;
     ensure!(consumer.read_to_end().await?.len() == 1);
+    made_anew_on_request(&fixture, &mut consumer, confirmed).await
+}
+
+/// With the flag: the slot is made anew, with a loud warning and the gap in the metrics; once, and then no more.
+async fn made_anew_on_request(
+    fixture: &Fixture,
+    consumer: &mut Consumer,
+    confirmed: Position,
+) -> Result<()> {
+    let connector = Connector::start_with(&fixture.config(), &["--recreate-lost-slot"], &[])?;
+    connector.ready().await?;
+    let told = connector.messages_with(&["PH0339: ", &fixture.slot, "reconcile"]);
+    ensure!(told.len() == 1, "{}", connector.log());
+    ensure!(connector.lines_with(&["\"WARN\"", "PH0339"]).len() == 1);
+    let start = connector.metric("posthaste_slot_gap_start_lsn").await?;
+    let end = connector.metric("posthaste_slot_gap_end_lsn").await?;
+    ensure!(
+        start >= as_number(confirmed) && end > start,
+        "a gap from {start} to {end}, confirmed {confirmed}"
+    );
+    let client = fixture.client().await?;
+    fixture.insert(&client, 4).await?;
+    // Events 1 to 3 are in the gap.
+    consumer.wait_for_records(2, SOON).await?;
+    let slot = fixture.watch_slot().await?;
+    slot.catches_up(SOON).await?;
+    connector.stop().await?;
+    let connector = fixture.start().await?;
+    ensure!(connector.metric("posthaste_slot_gap_end_lsn").await? < 0.5);
+    fixture.insert(&client, 5).await?;
+    consumer.wait_for_records(3, SOON).await?;
+    slot.catches_up(SOON).await?;
+    ensure!(consumer.read_to_end().await?.len() == 3);
+    connector.stop().await
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "positions of these tests are small"
+)]
+fn as_number(position: Position) -> f64 {
+    position.0 as f64
+}
+
+/// B23 on 18 and later: the server gives up a slot that nobody has read for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b23_a_slot_that_was_idle_for_too_long_is_told_and_never_replaced() -> Result<()> {
+    // The servers of the usual run know no such limit, so the full run starts one that does.
+    let bin_dir = scale::is_full().then(|| bin_dir(18)).transpose()?;
+    let servers = Servers::with_own_postgres(PostgresOptions {
+        bin_dir,
+        ..PostgresOptions::default()
+    })?;
+    let fixture = Fixture::on(servers, "b23_idle").await?;
+    if fixture.major_version().await? < 18 {
+        return Ok(());
+    }
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 0).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    let slot = fixture.watch_slot().await?;
+    slot.catches_up(SOON).await?;
+    connector.stop().await?;
+    slot.released().await?;
+    let confirmed = slot.confirmed().await?;
+    fixture.insert(&client, 1).await?;
+    fixture
+        .servers
+        .postgres
+        .set("idle_replication_slot_timeout", "1s")?;
+    wait::until_true("the server to give the slot up", SOON, async || {
+        client.batch_execute("CHECKPOINT").await?;
+        let row = client
+            .query_one(
+                "SELECT invalidation_reason FROM pg_replication_slots WHERE slot_name = $1",
+                &[&fixture.slot],
+            )
+            .await?;
+        Ok(row.try_get::<_, Option<&str>>(0)? == Some("idle_timeout"))
+    })
+    .await?;
+    let began = Instant::now();
+    let connector = Connector::start(&fixture.config())?;
+    let code = connector.exit_code(SOON).await?;
+    ensure!(code == 3, "{}", connector.log());
+    ensure!(began.elapsed() < Duration::from_secs(10));
+    let told =
+        connector.messages_with(&["PH0313: ", &fixture.slot, "idle_timeout", "may be missing"]);
+    ensure!(
+        told.len() == 1
+            && told
+                .iter()
+                .all(|line| names_position_at_least(line, confirmed)),
+        "{}",
+        connector.log()
+    );
+    ensure!(consumer.read_to_end().await?.len() == 1);
     Ok(())
 }
 
@@ -95,12 +198,12 @@ async fn still_lost(client: &tokio_postgres::Client) -> Result<()> {
 }
 
 /// The text after "last confirmed position" is one, and none before `least`.
-fn names_position_at_least(line: &str, least: e2e::slot::Position) -> bool {
+fn names_position_at_least(line: &str, least: Position) -> bool {
     let named = line
         .split("last confirmed position ")
         .nth(1)
         .and_then(|rest| rest.split([';', ' ']).next());
     named
-        .and_then(|text| e2e::slot::Position::parse(text).ok())
+        .and_then(|text| Position::parse(text).ok())
         .is_some_and(|position| position >= least)
 }

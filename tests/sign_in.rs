@@ -190,13 +190,13 @@ async fn md5_works_and_clear_text_is_refused_without_tls() -> Result<()> {
 }
 
 /// Keys and certificates of the TLS cases.
-struct Authority {
+pub(crate) struct Authority {
     folder: Scratch,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params
@@ -210,7 +210,12 @@ impl Authority {
     }
 
     /// Writes `<name>.crt` and `<name>.key`, for these host names or as this user's client certificate.
-    fn issue(&self, name: &str, hosts: &[&str], common_name: &str) -> Result<(PathBuf, PathBuf)> {
+    pub(crate) fn issue(
+        &self,
+        name: &str,
+        hosts: &[&str],
+        common_name: &str,
+    ) -> Result<(PathBuf, PathBuf)> {
         self.issue_until(name, hosts, common_name, 2099)
     }
 
@@ -238,13 +243,13 @@ impl Authority {
         ))
     }
 
-    fn certificate(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn certificate(&self, name: &str) -> Result<PathBuf> {
         private_file(self.folder.path(), name, &self.issuer.pem())
     }
 }
 
 /// A file that only its owner may read, as libpq and the server demand of keys and password files.
-fn private_file(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+pub(crate) fn private_file(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join(name);
     std::fs::write(&path, text)?;
@@ -253,7 +258,7 @@ fn private_file(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
 }
 
 /// Turns TLS on with this certificate; the key must belong to whoever runs the server.
-fn turn_tls_on(servers: &Servers, files: &[(&str, &Path)]) -> Result<()> {
+pub(crate) fn turn_tls_on(servers: &Servers, files: &[(&str, &Path)]) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let postgres = &servers.postgres;
     let data = postgres.data_dir();

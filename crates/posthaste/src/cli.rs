@@ -124,6 +124,11 @@ pub struct RunArgs {
     /// For one start, after a person decided about the events concerned: docs/operations.md, "A position that does not fit".
     #[arg(long)]
     pub accept_slot_position: bool,
+    /// Make a slot anew that the server gave up or that is gone, which leaves a gap
+    ///
+    /// For one start, after a person decided about the events concerned: docs/operations.md, "Losing the slot".
+    #[arg(long)]
+    pub recreate_lost_slot: bool,
 }
 
 /// `posthaste check`.

@@ -143,6 +143,7 @@ impl Code {
                 | Self::TableInherited
                 | Self::SlotAtRisk
                 | Self::SlotNotFailover
+                | Self::SlotRecreated
                 | Self::TimelineChanged
                 | Self::StateUnreadable
                 | Self::StateForeign

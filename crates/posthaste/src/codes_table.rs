@@ -275,6 +275,9 @@ codes! {
     SlotNotFailover = 338, "replication slot does not survive a failover",
         "A warning. `source.failover` asks for a failover slot, and the slot that is there is none.",
         "Run the statement of the message, or make the slot anew.";
+    SlotRecreated = 339, "replication slot made anew",
+        "A warning. The slot was lost, and `--recreate-lost-slot` was given, so a new one was made: what was committed in between and not delivered is missing in Kafka.",
+        "`posthaste reconcile` finds what is still in the table; `--publish` sends it.";
     OutboxUnreadable = 340, "outbox rows cannot be read",
         "A command that compares or copies rows of the outbox may not read them; streaming itself needs no such right.",
         "Grant SELECT on the table to the role of the connection.";

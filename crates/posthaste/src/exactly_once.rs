@@ -27,6 +27,11 @@ impl ExactlyOnce {
         }
     }
 
+    /// Makes the next claim go on from the slot's own position, whatever is written.
+    pub(crate) fn accept_slot_position(&mut self) {
+        self.is_accepted = true;
+    }
+
     pub(crate) fn config(&self) -> &TransactionConfig {
         &self.config
     }

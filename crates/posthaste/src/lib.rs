@@ -80,6 +80,7 @@ pub mod settings;
 pub mod shutdown;
 pub mod slot;
 mod slot_explain;
+pub mod slot_lost;
 pub mod source;
 pub mod state;
 pub mod state_writer;

@@ -394,6 +394,7 @@ mod tests {
             wal_sender_timeout: Duration::from_secs(60),
             base_types: HashMap::new(),
             created: Created::default(),
+            gap: None,
             warnings: Vec::new(),
         }
     }

@@ -63,6 +63,12 @@ pub const PARKED_BYTES: &str = "posthaste_parked_bytes";
 pub const PARKED_PUBLISHED: &str = "posthaste_parked_published_total";
 /// Times that records were sent one by one to find the one that is refused.
 pub const REFUSAL_SEARCHES: &str = "posthaste_refusal_searches_total";
+/// Times that the Kafka producer was thrown away and made anew.
+pub const PRODUCERS_RECREATED: &str = "posthaste_producers_recreated_total";
+/// The last known position of a slot that was lost and made anew by this process.
+pub const SLOT_GAP_START: &str = "posthaste_slot_gap_start_lsn";
+/// Where the new slot begins.
+pub const SLOT_GAP_END: &str = "posthaste_slot_gap_end_lsn";
 /// Kafka transactions that ended, with exactly-once.
 pub const KAFKA_TRANSACTIONS: &str = "posthaste_kafka_transactions_total";
 /// Whether `/readyz` answers 200.
@@ -104,6 +110,9 @@ pub(crate) struct Counted {
     pub(crate) parked_bytes: AtomicU64,
     pub(crate) parked_published: AtomicU64,
     pub(crate) refusal_searches: AtomicU64,
+    pub(crate) producers_recreated: AtomicU64,
+    pub(crate) slot_gap_start: AtomicU64,
+    pub(crate) slot_gap_end: AtomicU64,
     pub(crate) transactions: [AtomicU64; TRANSACTION_ENDS.len()],
     pub(crate) ready: AtomicBool,
     pub(crate) streaming: AtomicBool,
@@ -138,6 +147,9 @@ impl PipelineMetrics {
             parked_bytes: AtomicU64::new(0),
             parked_published: AtomicU64::new(0),
             refusal_searches: AtomicU64::new(0),
+            producers_recreated: AtomicU64::new(0),
+            slot_gap_start: AtomicU64::new(0),
+            slot_gap_end: AtomicU64::new(0),
             transactions: Default::default(),
             ready: AtomicBool::new(false),
             streaming: AtomicBool::new(false),
@@ -229,6 +241,12 @@ impl PipelineMetrics {
         self.0.events_delivered.load(Ordering::Relaxed)
     }
 
+    /// How often [`Self::producers_recreated`] was told.
+    #[cfg(test)]
+    pub(crate) fn producers_recreated_so_far(&self) -> u64 {
+        self.0.producers_recreated.load(Ordering::Relaxed)
+    }
+
     /// How often [`Self::handed_over`] was called.
     #[cfg(test)]
     pub(crate) fn hand_overs(&self) -> u64 {
@@ -296,6 +314,24 @@ impl PipelineMetrics {
     /// Records are sent one by one, to find the one that is refused.
     pub fn searching(&self) {
         self.0.refusal_searches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The Kafka producer was made anew so many more times.
+    pub fn producers_recreated(&self, times: u64) {
+        self.0
+            .producers_recreated
+            .fetch_add(times, Ordering::Relaxed);
+    }
+
+    /// A lost slot was made anew; what was committed between the two positions may be missing.
+    pub fn slot_gap(&self, start: Lsn, end: Lsn) {
+        let Counted {
+            slot_gap_start,
+            slot_gap_end,
+            ..
+        } = &*self.0;
+        slot_gap_start.store(start.as_u64(), Ordering::Relaxed);
+        slot_gap_end.store(end.as_u64(), Ordering::Relaxed);
     }
 
     /// So many more Kafka transactions were committed and given up.

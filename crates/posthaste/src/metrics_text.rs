@@ -17,8 +17,9 @@ use crate::metrics::{
     CONFIRMED_LSN, Counted, ERRORS, EVENTS_DELIVERED, EVENTS_IN_FLIGHT, HAND_OVERS,
     KAFKA_TRANSACTIONS, NOTHING_WAITS, OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PARKED_BYTES,
     PARKED_PUBLISHED, PARKED_ROWS, PAYLOADS_VERBATIM, POISON_ACTIONS, POISON_EVENTS,
-    PipelineMetrics, READY, RECEIVED_LSN, RECONNECTS, REFUSAL_SEARCHES, REPLICATION_LAG, RETRIES,
-    ROWS_IGNORED, STANDBY, STREAMING, TARGETS, TELLINGS, TRANSACTION_ENDS,
+    PRODUCERS_RECREATED, PipelineMetrics, READY, RECEIVED_LSN, RECONNECTS, REFUSAL_SEARCHES,
+    REPLICATION_LAG, RETRIES, ROWS_IGNORED, SLOT_GAP_END, SLOT_GAP_START, STANDBY, STREAMING,
+    TARGETS, TELLINGS, TRANSACTION_ENDS,
 };
 use crate::policy::Target;
 
@@ -270,7 +271,13 @@ impl Writer<'_, '_> {
             load(&c.parked_published)
         })?;
         let help = "Times that records were sent singly to find a refused one";
-        self.counter(REFUSAL_SEARCHES, help, |c| load(&c.refusal_searches))
+        self.counter(REFUSAL_SEARCHES, help, |c| load(&c.refusal_searches))?;
+        let help = "Times that the Kafka producer was made anew";
+        self.counter(PRODUCERS_RECREATED, help, |c| load(&c.producers_recreated))?;
+        let help = "Last known position of the slot that was lost and made anew";
+        self.gauge(SLOT_GAP_START, help, |c| load(&c.slot_gap_start))?;
+        let help = "Position from which on the slot made anew has everything";
+        self.gauge(SLOT_GAP_END, help, |c| load(&c.slot_gap_end))
     }
 
     fn latencies(&mut self) -> fmt::Result {

@@ -23,6 +23,7 @@ use crate::preconditions_table::{Table, base_types};
 use crate::publication::{self, Publication};
 use crate::slot::{self, Slot};
 use crate::slot_explain;
+use crate::slot_lost::{self, Gap};
 use crate::state::{Identity, Stored};
 use crate::timeline::History;
 
@@ -48,6 +49,8 @@ pub struct Wanted {
     /// The position this pipeline remembers, from its state file or from the stream before. When it belongs to the slot
     /// asked for and that slot is gone, a new one would hide a hole, so none is made.
     pub previous: Option<Stored>,
+    /// Whether a slot that is lost for good is made anew, which leaves a gap.
+    pub recreate_lost: bool,
     /// Whether it matters if anything was ever read from the slot.
     pub slot_use: bool,
 }
@@ -75,6 +78,8 @@ pub struct Checked {
     pub catalog: Option<Catalog>,
     /// What this check made.
     pub created: Created,
+    /// What a slot made in place of a lost one does not have.
+    pub gap: Option<Gap>,
     /// What works but deserves a word, each with its code; the caller logs them.
     pub warnings: Vec<Warning>,
 }
@@ -86,6 +91,13 @@ pub struct Created {
     pub publication: bool,
     /// The slot was made.
     pub slot: bool,
+}
+
+impl Created {
+    const SLOT: Self = Self {
+        publication: false,
+        slot: true,
+    };
 }
 
 /// A remark with a code, as one line of text.
@@ -177,14 +189,18 @@ pub async fn check(
     // The slot first: others make the publication before it, so a slot without a publication is really without one.
     let slot = Slot::read(sql, server.version, &wanted.slot).await?;
     let publication = Publication::read(sql, server.version, &wanted.publication, &tables).await?;
-    let objects = Objects { publication, slot };
+    let mut objects = Objects { publication, slot };
     if let Some(publication) = &objects.publication {
         warnings.extend(publication.judge(&server, &tables, &wanted.columns)?);
     }
     warnings.extend(objects.slot.as_ref().and_then(Slot::warning));
     let failover = |slot: &Slot| slot.failover_warning(wanted);
     warnings.extend(objects.slot.as_ref().and_then(failover));
-    let plan = objects.plan(&server, &identity, wanted)?;
+    let lost_at = objects.give_up_lost(sql, &identity, wanted).await?;
+    let plan = match lost_at {
+        Some(_) => Plan::Create(Created::SLOT),
+        None => objects.plan(&server, &identity, wanted)?,
+    };
     let (slot_confirmed, created) = match plan {
         Plan::Use(confirmed) => (confirmed, Created::default()),
         Plan::Create(create) => {
@@ -193,6 +209,11 @@ pub async fn check(
             (confirmed, create)
         }
     };
+    let gap = lost_at.map(|start| Gap {
+        start,
+        end: slot_confirmed,
+    });
+    warnings.extend(gap.map(|gap| gap.tell(&wanted.slot)));
     let catalog = match &wanted.connect {
         Some(_) => Some(connect_catalog::read(sql, &tables).await?),
         None => None,
@@ -217,6 +238,7 @@ pub async fn check(
         base_types: base_types(sql, mapped.collect()).await?,
         catalog,
         created,
+        gap,
         warnings: warnings.iter().map(Warning::from).collect(),
     })
 }
@@ -252,6 +274,25 @@ enum Plan {
 }
 
 impl Objects {
+    /// Where asked for, takes the slot for gone if it is lost for good, and says where it stood.
+    async fn give_up_lost(
+        &mut self,
+        sql: &Client,
+        identity: &Identity,
+        wanted: &Wanted,
+    ) -> Result<Option<Lsn>, CheckError> {
+        if !wanted.recreate_lost || self.publication.is_none() {
+            return Ok(None);
+        }
+        let remembered = lost_position(wanted, identity);
+        let lost_at = slot_lost::lost_at(self.slot.as_ref(), &identity.database, remembered);
+        if let (Some(at), Some(_)) = (lost_at, &self.slot) {
+            slot_lost::drop_slot(sql, wanted, at).await?;
+            self.slot = None;
+        }
+        Ok(lost_at)
+    }
+
     /// Decides between using, making and refusing. Pure: everything was read before.
     fn plan(
         &self,

@@ -117,6 +117,7 @@ impl Publishing {
             claiming: None,
             resuming: None,
             transactions: TransactionCounts::default(),
+            replacements: 0,
             accepted: 0,
             epoch: 0,
             told_at: Instant::now(),
@@ -372,6 +373,7 @@ struct Worker<P: Producer> {
     /// The number of transactions committed before the one that is waited for.
     resuming: Option<(u64, ClaimAnswer)>,
     transactions: TransactionCounts,
+    replacements: u64,
     accepted: u64,
     epoch: u64,
     told_at: Instant,
@@ -422,7 +424,8 @@ impl<P: Producer> Worker<P> {
                 self.publisher.restart_careful(start, careful);
                 self.claiming = None;
                 self.resuming = None;
-                self.failure = None;
+                let failure = self.failure.take();
+                self.count_replacements(failure.as_ref());
                 self.accepted = 0;
                 self.epoch += 1;
             }
@@ -468,6 +471,23 @@ impl<P: Producer> Worker<P> {
             Ok(true) => drop(answer.send(Ok(()))),
             Ok(false) => self.claiming = Some(answer),
             Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+
+    /// The end of a client is one line; an outage or a stream that began again has a line of its own.
+    fn count_replacements(&mut self, failure: Option<&PublishError>) {
+        let count = self.publisher.producer().replacements();
+        let more = count.saturating_sub(std::mem::replace(&mut self.replacements, count));
+        if more == 0 {
+            return;
+        }
+        self.metrics.producers_recreated(more);
+        match failure {
+            // Of its end nobody else speaks while Kafka as a whole is well.
+            Some(failure @ PublishError::Fatal(_)) => tracing::info!(
+                "Kafka producer re-created after {failure}; what is not confirmed is sent again"
+            ),
+            _ => tracing::debug!("Kafka producer re-created"),
         }
     }
 

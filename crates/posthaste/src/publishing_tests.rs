@@ -13,6 +13,9 @@ pub(crate) struct Prompt {
     queue: Vec<Ticket>,
     seen: u64,
     kept: usize,
+    /// Until it is made anew.
+    fatal: Option<PublishError>,
+    replacements: u64,
 }
 
 impl Producer for Prompt {
@@ -42,10 +45,16 @@ impl Producer for Prompt {
 
     fn purge(&mut self) {
         self.queue.clear();
+        self.fatal = None;
+        self.replacements += 1;
     }
 
     fn fatal_error(&self) -> Option<PublishError> {
-        None
+        self.fatal.clone()
+    }
+
+    fn replacements(&self) -> u64 {
+        self.replacements
     }
 
     fn brokers_up(&self) -> bool {
@@ -112,6 +121,31 @@ async fn a_burst_wakes_the_loop_once_in_a_telling_gap() {
         u128::from(told) <= gaps + 5,
         "{told} tellings in {gaps} gaps"
     );
+}
+
+/// Field problem B20 a: a producer at its end is told, made anew once, counted, and goes on.
+#[tokio::test]
+async fn b20_a_a_producer_at_its_end_is_made_anew_and_counted() {
+    let metrics = PipelineMetrics::new("test");
+    let producer = Prompt {
+        fatal: PublishError::from_code("OUT_OF_ORDER_SEQUENCE_NUMBER"),
+        ..Prompt::default()
+    };
+    let publisher = Publisher::new(producer, Limits::default(), Lsn::ZERO);
+    let mut publishing = Publishing::start(publisher, None, metrics.clone()).expect("a thread");
+    until(&mut publishing, |publishing| {
+        matches!(publishing.state().failure, Some(PublishError::Fatal(_)))
+    })
+    .await;
+    assert_eq!(metrics.producers_recreated_so_far(), 0);
+    publishing.restart(Lsn::new(10)).await.expect("running");
+    assert!(publishing.state().failure.is_none());
+    assert_eq!(metrics.producers_recreated_so_far(), 1);
+    send(&mut publishing, "orders", 100).await;
+    until(&mut publishing, Publishing::is_drained).await;
+    // A stream that begins again needs no new producer.
+    publishing.restart(Lsn::new(108)).await.expect("running");
+    assert_eq!(metrics.producers_recreated_so_far(), 1);
 }
 
 async fn until(publishing: &mut Publishing, done: impl Fn(&Publishing) -> bool) {

@@ -1,12 +1,14 @@
 //! Settings: the configuration, handed to each crate in that crate's own words.
 
+use std::sync::Arc;
+
 use replication::{ConnectOptions, Secret, process_environment};
 use router::Router;
 use router::connect::{ConnectRouter, OpInvalidBehavior};
-use sink::{KafkaConfig, Limits, PositionTopic, TransactionConfig};
+use sink::{KafkaConfig, Limits, PositionTopic, ReadSecrets, TransactionConfig};
 
 use crate::codes::Problem;
-use crate::config::{Delivery, Pipeline, Source};
+use crate::config::{Delivery, Kafka, Pipeline, Source};
 use crate::config_secret::read_secret_file;
 use crate::dead_letter::DeadLetters;
 use crate::explain;
@@ -137,12 +139,32 @@ pub fn kafka_config(pipeline: &Pipeline) -> KafkaConfig {
         properties: properties
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
+        secrets: read_secrets(kafka),
+        secret_files: kafka.properties_files.values().cloned().collect(),
         topic_creation: pipeline
             .connect
             .as_ref()
             .map_or_else(Vec::new, |connect| connect.topic_creation.clone()),
         limits: limits(pipeline),
     }
+}
+
+/// Reads `kafka.properties_files` again, each time that a client is made. What cannot be read stays as it was at the start.
+fn read_secrets(kafka: &Kafka) -> Option<ReadSecrets> {
+    if kafka.properties_files.is_empty() {
+        return None;
+    }
+    let files = kafka.properties_files.clone();
+    Some(Arc::new(move || {
+        let mut secrets = Vec::with_capacity(files.len());
+        for (name, path) in &files {
+            match read_secret_file(&format!("kafka.properties_files.{name}"), path) {
+                Ok(secret) => secrets.push((name.clone(), secret.reveal().to_owned())),
+                Err(problem) => tracing::warn!(code = %problem.code, "{problem}"),
+            }
+        }
+        secrets
+    }))
 }
 
 /// How Kafka transactions are cut, where delivery is exactly once.

@@ -182,8 +182,8 @@ pub(crate) fn lost(name: &str, confirmed: Lsn) -> Problem {
         .found(format!("no slot of this name, though it was read up to {confirmed} before"))
         .needed("the slot, or the decision to go on without what was committed in between")
         .fix(format!(
-            "events committed after {confirmed} are not in any new slot: look for them in the table, then remove this \
-             pipeline's state file and make the slot ({})",
+            "events committed after {confirmed} are not in any new slot: look for them in the table, then start once with \
+             --recreate-lost-slot; or remove this pipeline's state file and make the slot ({})",
             create_sql(name)
         ))
 }
@@ -207,8 +207,8 @@ pub(crate) fn invalidated(name: &str, reason: &str, confirmed: Option<Lsn>) -> P
         .found(format!("invalidated ({reason}); last confirmed position {last}"))
         .needed("a slot that still has its WAL")
         .fix(format!(
-            "events committed after {last} may be missing: look for them in the table, then recreate the slot ({}) and \
-             remove this pipeline's state file",
+            "events committed after {last} may be missing: look for them in the table, then start once with \
+             --recreate-lost-slot; or recreate the slot ({}) and remove this pipeline's state file",
             recreate_sql(name)
         ))
 }

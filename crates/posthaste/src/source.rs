@@ -163,6 +163,7 @@ impl Source {
             wal_sender_timeout: Duration::from_secs(60),
             base_types: HashMap::new(),
             created: preconditions::Created::default(),
+            gap: None,
             history: crate::timeline::History::only(1),
             slot_unread: false,
             warnings: Vec::new(),

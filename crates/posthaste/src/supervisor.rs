@@ -32,6 +32,7 @@ use crate::run_id;
 use crate::search::{Next, Search};
 use crate::settings;
 use crate::shutdown::Shutdown;
+use crate::slot_lost::Gap;
 use crate::source::{Opened, Source};
 use crate::supervisor_claim::Claimed;
 
@@ -51,6 +52,8 @@ pub struct Conduct {
     pub fail_fast: bool,
     /// Let the slot's own position decide at the first start of the stream.
     pub accept_slot_position: bool,
+    /// Make a lost slot anew, once.
+    pub recreate_lost_slot: bool,
 }
 
 /// Everything a pipeline needs from one attempt to the next.
@@ -96,7 +99,8 @@ impl Supervisor {
             let topic = settings::position_topic(pipeline, &config);
             ExactlyOnce::new(config, topic, conduct.accept_slot_position)
         });
-        let wanted = settings::wanted(pipeline)?;
+        let mut wanted = settings::wanted(pipeline)?;
+        wanted.recreate_lost = conduct.recreate_lost_slot;
         let seed = Now::read().wall.unix_micros().unsigned_abs();
         let retry = &pipeline.retry;
         Ok(Self {
@@ -210,6 +214,7 @@ impl Supervisor {
             return Ok(left_behind(publishing));
         };
         let mut opened = opened?;
+        self.heed_gap(publishing, opened.checked().gap)?;
         let sql = opened.take_sql().ok_or(ThreadEnded)?;
         let found = Found::open(sql, &self.settings, &self.rules).await?;
         let start = self.start_position(publishing, &opened).await?;
@@ -265,6 +270,20 @@ impl Supervisor {
             self.backoff.reset();
         }
         outcome
+    }
+
+    /// A new slot stands where it stands: nothing that is remembered of the lost one counts any more.
+    fn heed_gap(&mut self, publishing: &mut Publishing, gap: Option<Gap>) -> Result<(), RunError> {
+        let Some(gap) = gap else { return Ok(()) };
+        self.wanted.recreate_lost = false;
+        self.metrics.slot_gap(gap.start, gap.end);
+        self.memory.accept_slot_position();
+        if let Some(once) = &mut self.exactly_once {
+            once.accept_slot_position();
+        }
+        // The tracker never goes back, and a new slot may begin anywhere.
+        *publishing = self.start_publishing()?;
+        Ok(())
     }
 
     /// The router of one connection: relations are always sent again, and the catalog was read again.

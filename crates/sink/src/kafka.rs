@@ -19,6 +19,7 @@ use router::Record;
 use crate::error::{Failure, KafkaConfigError, PublishError};
 use crate::kafka_context::{Context, ID_HEADER, Outcome, event_id_text};
 use crate::kafka_creation::Creation;
+use crate::kafka_files::Files;
 use crate::kafka_lookup::{Found, Lookup};
 use crate::kafka_opening::{Admission, Openings};
 use crate::kafka_options::{KafkaConfig, config_error};
@@ -30,7 +31,10 @@ use crate::transactional::TransactionConfig;
 ///
 /// Owned by one thread. Dropping it drops what is not delivered, and may take up to half a second.
 pub struct KafkaProducer {
-    options: ClientConfig,
+    recipe: Recipe,
+    files: Files,
+    /// The files changed while the brokers did not let this client in.
+    outdated: bool,
     client: Arc<Client>,
     shared: Arc<Shared>,
     /// Outcomes being handed over; empty between two polls.
@@ -43,6 +47,7 @@ pub struct KafkaProducer {
     opened_since: Instant,
     /// Why the last attempt to replace the client failed.
     broken: Option<PublishError>,
+    replacements: u64,
 }
 
 pub(crate) type Client = BaseProducer<Context>;
@@ -56,7 +61,10 @@ impl KafkaProducer {
     ///
     /// See [`KafkaConfigError`]; all of them need a changed configuration.
     pub fn new(config: &KafkaConfig) -> Result<Self, KafkaConfigError> {
-        Self::with_options(config, config.client_config()?)
+        Self::made_by(Recipe {
+            config: config.clone(),
+            transactions: None,
+        })
     }
 
     /// As [`new`](Self::new), for transactions.
@@ -64,13 +72,22 @@ impl KafkaProducer {
         config: &KafkaConfig,
         transactions: &TransactionConfig,
     ) -> Result<Self, KafkaConfigError> {
-        Self::with_options(config, config.transactional_config(transactions)?)
+        Self::made_by(Recipe {
+            config: config.clone(),
+            transactions: Some(transactions.clone()),
+        })
     }
 
-    fn with_options(config: &KafkaConfig, options: ClientConfig) -> Result<Self, KafkaConfigError> {
+    fn made_by(recipe: Recipe) -> Result<Self, KafkaConfigError> {
+        // Before the files are read: what changes in between counts as changed.
+        let files = Files::of(&recipe.config);
+        let options = recipe.options()?;
         let client = create(&options)?;
         Ok(Self {
-            options,
+            files,
+            outdated: false,
+            creation: Creation::new(&recipe.config)?.map(Arc::new),
+            recipe,
             shared: Arc::new(Shared {
                 client: Mutex::new(Arc::clone(&client)),
                 topic: OnceLock::new(),
@@ -80,9 +97,9 @@ impl KafkaProducer {
             in_flight: 0,
             openings: Openings::default(),
             lookup: None,
-            creation: Creation::new(config)?.map(Arc::new),
             opened_since: Instant::now(),
             broken: None,
+            replacements: 0,
         })
     }
 
@@ -189,6 +206,13 @@ impl KafkaProducer {
         }
     }
 
+    /// A new client, which reads all files again.
+    fn create_again(&mut self) -> Result<Arc<Client>, KafkaConfigError> {
+        self.files = Files::of(&self.recipe.config);
+        self.creation = Creation::new(&self.recipe.config)?.map(Arc::new);
+        create(&self.recipe.options()?)
+    }
+
     fn forget_openings(&mut self) {
         self.openings = Openings::default();
         self.opened_since = Instant::now();
@@ -249,6 +273,9 @@ impl Producer for KafkaProducer {
                 self.forget_openings();
             }
             if handed > 0 || left.is_zero() {
+                if !self.outdated && self.context().is_refused() {
+                    self.outdated = self.files.have_changed();
+                }
                 return;
             }
             thread::sleep(step.min(left));
@@ -264,9 +291,11 @@ impl Producer for KafkaProducer {
     /// the brokers on sequence numbers, and one that saw a topic missing goes on refusing it.
     fn purge(&mut self) {
         drop_unsent(&self.client);
-        match create(&self.options) {
+        match self.create_again() {
             Ok(client) => {
                 self.broken = None;
+                self.outdated = false;
+                self.replacements += 1;
                 *self.shared.lock() = Arc::clone(&client);
                 self.client = client;
             }
@@ -286,6 +315,11 @@ impl Producer for KafkaProducer {
         if self.broken.is_some() {
             return self.broken.clone();
         }
+        if self.outdated {
+            let mut failure = Failure::new(Code::Inconsistent);
+            failure.detail = Some("files that it signs in with have changed".into());
+            return Some(PublishError::Fatal(Box::new(failure)));
+        }
         let (code, detail) = self.client.client().fatal_error()?;
         let mut failure = Failure::new(code);
         failure.detail = Some(detail.into());
@@ -294,6 +328,10 @@ impl Producer for KafkaProducer {
             PublishError::Retriable(failure) => PublishError::Fatal(failure),
             other => other,
         })
+    }
+
+    fn replacements(&self) -> u64 {
+        self.replacements
     }
 
     fn brokers_up(&self) -> bool {
@@ -368,6 +406,21 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Arc<Client>> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What each client is made by.
+struct Recipe {
+    config: KafkaConfig,
+    transactions: Option<TransactionConfig>,
+}
+
+impl Recipe {
+    fn options(&self) -> Result<ClientConfig, KafkaConfigError> {
+        match &self.transactions {
+            None => self.config.client_config(),
+            Some(transactions) => self.config.transactional_config(transactions),
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Context {
     /// Whether it is sure that nobody answers; at the start it is not.
     silent: AtomicBool,
     trouble: Mutex<Option<PublishError>>,
+    /// Whether a broker has ever not let this client in, or none could be reached.
+    refused: AtomicBool,
     log_limit: Mutex<LogLimit>,
 }
 
@@ -42,6 +44,7 @@ impl Context {
             brokers_up: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             trouble: Mutex::new(None),
+            refused: AtomicBool::new(false),
             log_limit: Mutex::new(LogLimit::default()),
         }
     }
@@ -73,7 +76,13 @@ impl Context {
     pub(crate) fn note_silence(&self, trouble: PublishError) {
         self.brokers_up.store(false, Ordering::Relaxed);
         self.silent.store(true, Ordering::Relaxed);
+        self.refused.store(true, Ordering::Relaxed);
         lock(&self.trouble).get_or_insert(trouble);
+    }
+
+    /// Whether a broker has ever not let this client in, or none could be reached: what it signs in with may be out of date.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Why no broker is connected.
@@ -125,6 +134,9 @@ impl ClientContext for Context {
         let mut failure = Failure::new(code);
         failure.detail = Some(reason.into());
         let trouble = PublishError::classify(failure);
+        if matches!(code, Code::Authentication | Code::SSL) {
+            self.refused.store(true, Ordering::Relaxed);
+        }
         match code {
             // Told by `fatal_error`, with the true code.
             Code::Fatal => {}

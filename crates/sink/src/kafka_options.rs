@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
@@ -22,13 +24,29 @@ pub struct KafkaConfig {
     pub client_id: String,
     /// librdkafka properties to pass through. Those that would break the guarantee are refused.
     pub properties: BTreeMap<String, String>,
+    /// Properties that stand in files, read each time that a client is made; they win over `properties`.
+    pub secrets: Option<ReadSecrets>,
+    /// The files that `secrets` reads.
+    pub secret_files: Vec<PathBuf>,
     /// How topics are created that do not exist. One that no group takes is left to the broker.
     pub topic_creation: Vec<TopicGroup>,
     /// The publisher's limits; the client's own queue is sized so that it is never the one to be full.
     pub limits: Limits,
 }
 
+/// Reads names and values of properties.
+pub type ReadSecrets = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+
 impl KafkaConfig {
+    /// All properties as they are now.
+    fn current_properties(&self) -> BTreeMap<String, String> {
+        let mut properties = self.properties.clone();
+        if let Some(read) = &self.secrets {
+            properties.extend(read());
+        }
+        properties
+    }
+
     /// Tries names and values of all properties on the client, without making one.
     ///
     /// # Errors
@@ -59,7 +77,7 @@ impl KafkaConfig {
         }
         options.set("bootstrap.servers", &self.brokers);
         options.set("client.id", &self.client_id);
-        for (name, value) in &self.properties {
+        for (name, value) in &self.current_properties() {
             options.set(check_property(name, value)?, value);
         }
         self.size_queue(&mut options);
@@ -104,7 +122,7 @@ impl KafkaConfig {
         options.set("client.id", &self.client_id);
         options.set("reconnect.backoff.max.ms", "1000");
         options.set("log.connection.close", "false");
-        for (name, value) in &self.properties {
+        for (name, value) in &self.current_properties() {
             if CONNECTION_PREFIXES
                 .iter()
                 .any(|prefix| name.starts_with(prefix))
@@ -276,8 +294,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
-            topic_creation: Vec::new(),
-            limits: Limits::default(),
+            ..KafkaConfig::default()
         }
     }
 

@@ -70,6 +70,11 @@ pub trait Producer {
         let _ = entry;
     }
 
+    /// How many times the client was thrown away and made anew.
+    fn replacements(&self) -> u64 {
+        0
+    }
+
     /// How many Kafka transactions ended so far, and how.
     fn transactions(&self) -> TransactionCounts {
         TransactionCounts::default()

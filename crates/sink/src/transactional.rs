@@ -349,6 +349,10 @@ impl Producer for TransactionalProducer {
             .or_else(|| self.client.fatal_error().map(|error| self.judge(error)))
     }
 
+    fn replacements(&self) -> u64 {
+        self.client.replacements()
+    }
+
     fn brokers_up(&self) -> bool {
         self.client.brokers_up()
     }

@@ -28,6 +28,7 @@ pub async fn run(arguments: &RunArgs) -> Result<u8, Problem> {
     let conduct = Conduct {
         fail_fast: arguments.fail_fast,
         accept_slot_position: arguments.accept_slot_position,
+        recreate_lost_slot: arguments.recreate_lost_slot,
     };
     let ended = run_pipeline(&config, pipeline, &conduct);
     Ok(ended

@@ -102,6 +102,36 @@ fn b23_an_invalidated_slot_names_its_last_position() {
         }
         other => panic!("{other:?}"),
     }
+    check_made_anew(&fixture, &fixture.wanted(), &confirmed);
+}
+
+/// On request the slot is made anew, and the gap is told; what is not lost is not touched.
+fn check_made_anew(fixture: &Fixture, wanted: &Wanted, lost_at: &str) {
+    let asked = Wanted {
+        recreate_lost: true,
+        ..wanted.clone()
+    };
+    let checked = fixture.passes(&asked);
+    let gap = checked.gap.expect("a gap");
+    assert!(checked.created.slot && !checked.created.publication);
+    assert_eq!(gap.start.to_string(), lost_at);
+    assert!(gap.end > gap.start && gap.end == checked.slot_confirmed);
+    let told = checked
+        .warnings
+        .iter()
+        .filter(|warning| warning.code == Code::SlotRecreated);
+    let told: Vec<_> = told.map(|warning| &warning.text).collect();
+    assert!(
+        matches!(told.as_slice(), [text] if text.contains(lost_at) && text.contains("reconcile")),
+        "{told:?}"
+    );
+    assert_eq!(
+        fixture.admin("SELECT count(*), min(wal_status) FROM pg_replication_slots WHERE slot_type = 'logical' AND database = current_database()"),
+        "1|reserved"
+    );
+    let again = fixture.passes(&asked);
+    assert!(again.gap.is_none() && !again.created.slot);
+    assert_eq!(again.slot_confirmed, gap.end);
 }
 
 #[test]
@@ -164,6 +194,8 @@ fn a_slot_that_vanished_is_never_silently_made_anew() {
     // A promotion that lost the slot is the same.
     wanted.previous.as_mut().unwrap().identity.timeline += 1;
     fixture.refused(&wanted, Code::SlotLost, &[position.as_str()]);
+    check_made_anew(&fixture, &wanted, &position);
+    fixture.admin("SELECT pg_drop_replication_slot('lost')");
     // A position of another cluster says nothing about this one.
     wanted
         .previous
