@@ -10,6 +10,7 @@ mod run;
 pub(crate) mod test;
 mod test_full;
 pub(crate) mod tidy;
+mod tidy_cases;
 mod tidy_docs;
 mod tidy_text;
 mod tidy_tree;

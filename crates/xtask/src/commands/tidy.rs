@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the house rules that neither the compiler nor clippy can check. Also run as a test.
 //!
 //! Rules on the text of one file stand in `tidy_text`, rules that compare documents with the tree in `tidy_docs`, rules
-//! on what the crates depend on in `tidy_tree`.
+//! on what the crates depend on in `tidy_tree`, and which test each field problem has in `tidy_cases`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use xtask::process::output;
 
-use super::{tidy_docs, tidy_text, tidy_tree};
+use super::{tidy_cases, tidy_docs, tidy_text, tidy_tree};
 use crate::report;
 
 /// Prints every broken rule.
@@ -93,6 +93,7 @@ impl File {
 fn broken_rules(root: &Path, files: &[File]) -> Result<Vec<String>> {
     let mut broken: Vec<String> = files.iter().flat_map(tidy_text::check).collect();
     broken.extend(tidy_docs::check(files));
+    broken.extend(tidy_cases::check(files));
     broken.extend(tidy_tree::check(root)?);
     Ok(broken)
 }
