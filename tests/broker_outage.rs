@@ -270,23 +270,80 @@ async fn b18_records_outlive_a_frozen_broker() -> Result<()> {
 async fn b19_a_full_queue_slows_reading_down_and_nothing_else() -> Result<()> {
     let fixture = Fixture::new("full_queue").await?;
     let mut consumer = fixture.consumer(&["order"])?;
+    let rows = scale::pick(50_000, 300_000);
     fixture
-        .sql(
+        .sql(&format!(
             "INSERT INTO outbox (aggregatetype, aggregateid, aggregate_version, payload)
              SELECT 'order', 'k' || n % 20, n, jsonb_build_object('text', repeat('x', 200))
-             FROM generate_series(1, 50000) n",
-        )
+             FROM generate_series(1, {rows}) n",
+        ))
         .await?;
-    let config = fixture.config().with("kafka.in_flight_records_max", "100");
+    let config = fixture
+        .config()
+        .with("kafka.in_flight_records_max", scale::pick("100", "1000"));
     let connector = fixture.start_with(&config).await?;
+    let slot = fixture.watch_slot().await?;
+    let walsender = slot.walsender().await?;
     consumer
-        .wait_for_events(50_000, Duration::from_secs(90))
+        .wait_for_events(rows / 10, Duration::from_secs(90))
         .await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
+    let early_kb = connector.memory_kb("VmHWM")?;
+    consumer
+        .wait_for_events(rows, Duration::from_secs(90))
+        .await?;
+    slot.catches_up(SOON).await?;
+    let peak_kb = connector.memory_kb("VmHWM")?;
+    ensure!(
+        peak_kb < early_kb + 8 * 1024,
+        "{early_kb} kB after a tenth, {peak_kb} kB in the end"
+    );
+    ensure!(slot.walsender().await? == walsender, "it was cut");
+    let paused = connector
+        .metric("posthaste_backpressure_paused_seconds_total")
+        .await?;
+    ensure!(paused > 0.1, "it never waited: {paused} s");
     let ledger = Ledger::from_table(&fixture.client().await?).await?;
     check(&ledger, consumer.read_to_end().await?, Repeats::Forbidden)?;
     let complaints = complaints(&connector);
     ensure!(complaints.is_empty(), "it complained: {complaints:?}");
+    connector.stop().await
+}
+
+/// B19: a stop while the queue is full and a backlog waits behind it ends in time, and costs nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b19_a_stop_while_the_queue_is_full_ends_within_the_drain_limit() -> Result<()> {
+    let fixture = fragile("full_stop", "20s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    fixture
+        .sql(
+            "INSERT INTO outbox (aggregatetype, aggregateid, aggregate_version, payload)
+             SELECT 'order', 'k' || n % 20, n, jsonb_build_object('text', repeat('x', 200))
+             FROM generate_series(1, 20000) n",
+        )
+        .await?;
+    let config = fixture
+        .config()
+        .with("kafka.in_flight_records_max", "100")
+        .with_text("kafka.drain_timeout", "2s");
+    let connector = fixture.start_with(&config).await?;
+    consumer.wait_for_events(500, SOON).await?;
+    Outage::Frozen.begin(&fixture)?;
+    let full = wait::until_true("the queue to be full", SOON, async || {
+        Ok(connector.metric("posthaste_events_in_flight").await? > 99.5)
+    })
+    .await;
+    connector.signal(xtask::process::Signal::TERM)?;
+    // The limit, and a little for a busy machine.
+    let code = connector.exit_code(Duration::from_secs(6)).await;
+    Outage::Frozen.end(&fixture)?;
+    full?;
+    let code = code?;
+    ensure!(code == 4, "exit code {code}: {}", connector.log());
+    let connector = fixture.start().await?;
+    consumer.wait_for_events(20_000, 3 * SOON).await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    let ledger = Ledger::from_table(&fixture.client().await?).await?;
+    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
     connector.stop().await
 }
 
@@ -374,6 +431,28 @@ async fn an_outage_of_the_brokers_is_one_line_when_it_begins_and_one_when_it_end
         complaints.len() <= 2,
         "more than an outage needs: {complaints:#?}"
     );
+    connector.stop().await
+}
+
+/// The promise of `/readyz`: events wait, none is acknowledged, and within half a minute it says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_wait_make_it_not_ready_within_half_a_minute() -> Result<()> {
+    let fixture = fragile("not_ready", "20s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    Outage::Frozen.begin(&fixture)?;
+    fixture.insert(&client, 2).await?;
+    let not_ready = wait::until_true("not ready", Duration::from_secs(30), async || {
+        Ok(!connector.is_ready().await)
+    })
+    .await;
+    Outage::Frozen.end(&fixture)?;
+    not_ready?;
+    wait::until_true("ready again", SOON, async || Ok(connector.is_ready().await)).await?;
+    consumer.wait_for_events(2, SOON).await?;
     connector.stop().await
 }
 

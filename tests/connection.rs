@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use e2e::checker::{Repeats, check};
 use e2e::connector::Connector;
-use e2e::fixture::{Fixture, PASSWORD, SOON};
+use e2e::fixture::{Fixture, PASSWORD, SOON, connect};
 use e2e::proxy::{Link, Proxy};
 use e2e::scale;
 use e2e::servers::Servers;
 use e2e::wait;
 use e2e::writer::Load;
-use xtask::postgres::StopMode;
+use xtask::postgres::{PostgresOptions, StopMode};
 
 /// B25: back within 15 s after the server accepts connections.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
@@ -268,10 +268,73 @@ async fn b25_f_a_server_without_a_free_connection_is_waited_for() -> Result<()> 
     connector.stop().await
 }
 
+/// B25 f as it is told: other sessions use up `max_connections`, for a while, under a stream that runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b25_f_connections_used_up_by_others_are_waited_for() -> Result<()> {
+    let servers = Servers::with_own_postgres(PostgresOptions {
+        settings: [
+            ("max_connections", "16"),
+            ("superuser_reserved_connections", "8"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec(),
+        ..PostgresOptions::default()
+    })?;
+    let fixture = Fixture::on(servers, "b25_f_all").await?;
+    fixture
+        .sql(&format!("CREATE ROLE greedy LOGIN PASSWORD '{PASSWORD}'"))
+        .await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let connector = fixture.start().await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_records(1, SOON).await?;
+    let slot = fixture.watch_slot().await?;
+    slot.catches_up(SOON).await?;
+    let url = fixture
+        .servers
+        .postgres
+        .url("greedy", Some(PASSWORD), &fixture.database);
+    let mut greedy = Vec::new();
+    let refusal = loop {
+        match connect(&url).await {
+            Ok(client) => greedy.push(client),
+            Err(error) => break format!("{error:#}"),
+        }
+        ensure!(greedy.len() < 16, "there is always one more");
+    };
+    ensure!(refusal.contains("connection"), "{refusal}");
+    let walsender = slot.walsender().await?;
+    client
+        .execute("SELECT pg_terminate_backend($1)", &[&walsender])
+        .await?;
+    connector.prints(&["lost: "], SOON).await?;
+    wait::until_true("the refusal to be counted", SOON, async || {
+        let page = connector.get("/metrics").await?;
+        Ok(page.metric("posthaste_errors_total", "kind=\"PH0208\"") > 0.5)
+    })
+    .await?;
+    fixture.insert(&client, 2).await?;
+    let used_up_for = Duration::from_secs(scale::pick(3, 60));
+    wait::throughout("alive and not ready", used_up_for, async || {
+        Ok(connector.get("/healthz").await?.status == 200 && !connector.is_ready().await)
+    })
+    .await?;
+    drop(greedy);
+    consumer.wait_for_records(2, BACK_WITHIN).await?;
+    connector.ready().await?;
+    slot.catches_up(SOON).await?;
+    ensure!(consumer.read_to_end().await?.len() == 2);
+    one_line_each(&connector, 1)?;
+    let tries = connector.metric("posthaste_retries_total").await?;
+    ensure!((1.0..=20.0).contains(&tries), "{tries} tries");
+    connector.stop().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b26_a_a_frozen_walsender_is_noticed_and_left() -> Result<()> {
     let fixture = Fixture::new("b26_a").await?;
-    fixture.set_sender_timeout("3s").await?;
+    fixture.set_sender_timeout(scale::pick("3s", "60s")).await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let connector = fixture.start().await?;
     let client = fixture.client().await?;
@@ -285,16 +348,24 @@ async fn b26_a_a_frozen_walsender_is_noticed_and_left() -> Result<()> {
     }
     let frozen = Instant::now();
     // At most twice `wal_sender_timeout`, and a little for a busy machine.
-    let noticed = wait::until_true("not ready", Duration::from_secs(12), async || {
-        Ok(!connector.is_ready().await)
+    let limit = Duration::from_secs(scale::pick(6 + 6, 120 + 6));
+    let noticed =
+        wait::until_true("not ready", limit, async || Ok(!connector.is_ready().await)).await;
+    // It tries again; the frozen one still holds the slot, so all it can do is to stand by.
+    let rest = Duration::from_secs(scale::pick(3, 300)).saturating_sub(frozen.elapsed());
+    let stands_by = wait::throughout("it lives and does not stream", rest, async || {
+        Ok(connector.get("/healthz").await?.status == 200 && !connector.is_active().await)
     })
     .await;
     signal(walsender, "CONT")?;
     noticed.with_context(|| format!("frozen for {:?}", frozen.elapsed()))?;
+    stands_by?;
     consumer
         .wait_for_events(11, Duration::from_secs(30))
         .await?;
     connector.ready().await?;
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    one_line_each(&connector, 1)?;
     connector.stop().await
 }
 

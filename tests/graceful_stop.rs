@@ -29,7 +29,7 @@ async fn b27_stops_right_after_the_last_acknowledgement_repeat_nothing() -> Resu
     let mut expected = 0;
     for round in 0..scale::pick(ROUNDS, ROUNDS_FULL) {
         let connector = fixture.start_with(&config).await?;
-        for _ in 0..200 {
+        for _ in 0..scale::pick(200, 1000) {
             expected += 1;
             fixture.insert(&client, expected).await?;
         }

@@ -73,6 +73,24 @@ async fn lag_and_reconnects_are_counted() -> Result<()> {
     connector.stop().await
 }
 
+/// Nothing that could change state is reachable over HTTP, so there is nothing that a token would have to guard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_changes_anything() -> Result<()> {
+    let fixture = Fixture::new("http_methods").await?;
+    let connector = fixture.start().await?;
+    for path in ["/healthz", "/readyz", "/activez", "/metrics"] {
+        for method in ["POST", "PUT", "PATCH", "DELETE"] {
+            let page = connector.request(method, path).await?;
+            ensure!(page.status == 405, "{method} {path}: {}", page.status);
+        }
+        ensure!(connector.get(path).await?.status == 200, "{path}");
+    }
+    for path in ["/", "/stop", "/config", "/debug/pprof"] {
+        ensure!(connector.request("POST", path).await?.status == 404);
+    }
+    connector.stop().await
+}
+
 /// What an operator needs from this page.
 const METRICS: [&str; 8] = [
     DELIVERED,

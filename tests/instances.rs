@@ -7,6 +7,7 @@ use e2e::checker::{Repeats, check};
 use e2e::connector::Connector;
 use e2e::consumer::Consumer;
 use e2e::fixture::{Fixture, SOON};
+use e2e::scale;
 use e2e::slot::Slot;
 use e2e::wait;
 use e2e::writer::Load;
@@ -47,10 +48,12 @@ async fn b22_b_a_second_instance_waits_and_disturbs_nobody() -> Result<()> {
     stands_by(&standby).await?;
     let client = fixture.client().await?;
     let mut n = 0;
+    let tried_before = standby.metric("posthaste_retries_total").await?;
+    let watching_since = Instant::now();
     // In short what two minutes are: six tries of the standby.
     wait::throughout(
         "the active one is undisturbed",
-        Duration::from_secs(6),
+        Duration::from_secs(scale::pick(6, 120)),
         async || {
             n += 1;
             fixture.insert(&client, n).await?;
@@ -62,8 +65,13 @@ async fn b22_b_a_second_instance_waits_and_disturbs_nobody() -> Result<()> {
     // One line a holder, not one a try; and at most one try a second.
     let lines = standby.lines_with(&["PH0314"]);
     ensure!(lines.len() == 1, "{} lines: {lines:#?}", lines.len());
-    let tries = standby.metric("posthaste_retries_total").await?;
-    ensure!((3.0..=30.0).contains(&tries), "{tries} tries");
+    let tries = standby.metric("posthaste_retries_total").await? - tried_before;
+    let seconds = watching_since.elapsed().as_secs_f64();
+    // One more, for the try that was counted as the watch began.
+    ensure!(
+        tries >= 2.0 && tries <= seconds + 1.0,
+        "{tries} tries in {seconds} s"
+    );
     stands_by(&standby).await?;
     let expected = usize::try_from(n)?;
     consumer.wait_for_records(expected, SOON).await?;
@@ -103,8 +111,9 @@ async fn of_three_instances_one_delivers_and_when_it_is_killed_another_does() ->
             "took over {} ms after the release",
             took.as_millis()
         ));
-        // Two seconds are the promise; the rest is for a machine that does other things.
-        ensure!(took < Duration::from_secs(8), "took over after {took:?}");
+        // Two seconds are the promise; the rest is for a machine that runs all tests at once.
+        let limit = Duration::from_secs(scale::pick(5, 2));
+        ensure!(took < limit, "took over after {took:?}");
         active = next_active(&mut waiting).await?;
     }
     ensure!(waiting.is_empty());
@@ -168,7 +177,8 @@ async fn b22_a_a_frozen_holder_is_waited_for_until_it_is_killed() -> Result<()> 
     let successor = start_elsewhere(&fixture)?;
     stands_by(&successor).await?;
     fixture.insert(&client, 2).await?;
-    wait::throughout("it waits", Duration::from_secs(4), async || {
+    let frozen_for = Duration::from_secs(scale::pick(4, 20));
+    wait::throughout("it waits", frozen_for, async || {
         Ok(!successor.is_active().await)
     })
     .await?;
@@ -182,7 +192,7 @@ async fn b22_a_a_frozen_holder_is_waited_for_until_it_is_killed() -> Result<()> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b22_a_a_frozen_holder_is_waited_for_and_replaced() -> Result<()> {
     let fixture = Fixture::new("b22_a").await?;
-    fixture.set_sender_timeout("4s").await?;
+    fixture.set_sender_timeout(scale::pick("4s", "5s")).await?;
     let mut consumer = fixture.consumer(&["order"])?;
     let holder = fixture.start().await?;
     let client = fixture.client().await?;

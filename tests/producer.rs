@@ -67,7 +67,22 @@ async fn b20_b_a_broker_whose_log_was_wiped_gets_everything_unconfirmed() -> Res
     fixture.watch_slot().await?.catches_up(SOON).await?;
     check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
     wait::until_true("ready again", SOON, async || Ok(connector.is_ready().await)).await?;
+    new_producers_are_counted_and_told(&connector).await?;
     connector.stop().await
+}
+
+/// The end of a producer is told once each time, and every new one is counted. None has to end: these brokers take up
+/// with a producer that they no longer know.
+async fn new_producers_are_counted_and_told(connector: &Connector) -> Result<()> {
+    let page = connector.get("/metrics").await?;
+    let counted = page.metric("posthaste_producers_recreated_total", "");
+    let told = connector.messages_with(&["Kafka producer re-created after "]);
+    let fatal = page.metric("posthaste_errors_total", "kind=\"PH0608\"");
+    ensure!(
+        told.len() as f64 == fatal && counted >= fatal,
+        "{fatal} ends, {counted} new ones, told {told:#?}"
+    );
+    Ok(())
 }
 
 /// B20 c: frozen for longer than every time-out of the client, with many records in flight.
@@ -93,5 +108,6 @@ async fn b20_c_a_broker_frozen_beyond_the_clients_time_outs() -> Result<()> {
     fixture.watch_slot().await?.catches_up(SOON).await?;
     check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
     wait::until_true("ready again", SOON, async || Ok(connector.is_ready().await)).await?;
+    new_producers_are_counted_and_told(&connector).await?;
     connector.stop().await
 }

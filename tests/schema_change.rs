@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::config::Config;
 use e2e::consumer::{Consumer, Record};
 use e2e::fixture::{Fixture, SOON};
+use e2e::slot::Position;
 
 /// `type` and the later `traceparent` as optional headers.
 fn config(fixture: &Fixture) -> Config {
@@ -89,6 +90,7 @@ async fn b08_a_renamed_required_column_stops_with_the_reason_and_the_way_out() -
     client
         .batch_execute("ALTER TABLE outbox RENAME COLUMN aggregateid TO agg")
         .await?;
+    let before = slot.wal_position().await?;
     let row = client
         .query_one(
             "INSERT INTO outbox (aggregatetype, agg, payload) VALUES ('order', '5', '{}') RETURNING id::text",
@@ -101,6 +103,12 @@ async fn b08_a_renamed_required_column_stops_with_the_reason_and_the_way_out() -
     ensure!(code == 3, "exit code {code}");
     let lines = connector.messages_with(&["PH0501: ", "aggregateid", &id, "renaming"]);
     ensure!(lines.len() == 1, "{}", connector.log());
+    ensure!(
+        lines
+            .iter()
+            .all(|line| names_position_between(line, before, behind)),
+        "no position from {before} to {behind} in {lines:?}"
+    );
     ensure!(slot.confirmed().await? < behind, "confirmed past the event");
     // Old WAL keeps its names, so renaming back does not help, and the precondition is content again.
     client
@@ -148,6 +156,13 @@ async fn a_table_that_is_rewritten_goes_on() -> Result<()> {
             .any(|record| record.payload_text() == "{\"b\":  2}")
     );
     connector.stop().await
+}
+
+/// Whether the line names a position that the event may have.
+fn names_position_between(line: &str, first: Position, last: Position) -> bool {
+    line.split([' ', ',', ';', ':', '(', ')'])
+        .filter_map(|word| Position::parse(word).ok())
+        .any(|position| first <= position && position <= last)
 }
 
 /// Each statement on its own, as an application sends them; only BEGIN to COMMIT belong together.

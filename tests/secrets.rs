@@ -123,6 +123,23 @@ async fn refusals_are_clean(fixture: &Fixture, folder: &Path, text: &str) -> Res
         "config",
         &command(folder, &["config", "-c", "whole.toml"]).await?,
     )?;
+    // Commands that sign in to both sides; most have nothing to do here, and all have something to say.
+    for arguments in [
+        &["check"][..],
+        &["parked", "list"],
+        &["parked", "discard", "--all"],
+        &["skip", "--event", "none"],
+        &["reconcile", "--all"],
+        &["diff", "--all"],
+        &["debezium", "takeover"],
+        &["debezium", "check"],
+    ] {
+        let mut all = arguments.to_vec();
+        all.extend(["-c", "whole.toml"]);
+        let said = command(folder, &all).await?;
+        ensure!(!said.is_empty(), "{arguments:?} says nothing");
+        is_clean(&arguments.join(" "), &said)?;
+    }
     let token = text.replace(PASSWORD, "").replace(":@127", "@127")
         + &format!(
             "source.token_command = [\"/bin/sh\", \"-c\", \"echo {TOKEN}; echo {TOKEN} >&2; exit 1\"]\n"

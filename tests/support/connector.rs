@@ -264,10 +264,18 @@ impl Connector {
     /// # Errors
     /// Nothing listens, or the answer is no HTTP.
     pub async fn get(&self, path: &str) -> Result<Page> {
+        self.request("GET", path).await
+    }
+
+    /// As [`Connector::get`], with any method.
+    ///
+    /// # Errors
+    /// As [`Connector::get`].
+    pub async fn request(&self, method: &str, path: &str) -> Result<Page> {
         let exchange = async {
             let mut stream = TcpStream::connect(("127.0.0.1", self.http_port)).await?;
             let request =
-                format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+                format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
             stream.write_all(request.as_bytes()).await?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await?;

@@ -48,7 +48,7 @@ struct Shared {
 const WRITERS: usize = 8;
 
 /// How long a writer tries to get its connection back.
-const OUTAGE_MAX: Duration = Duration::from_secs(90);
+const OUTAGE_MAX: Duration = Duration::from_secs(180);
 
 /// One event: the version is taken under the aggregate's row lock, which is held until the commit, so that the
 /// order of versions is the order of commits.

@@ -374,7 +374,7 @@ fn what_passes_by_itself_is_no_failure() {
 /// Field problem B17 (b), and what B18 says of a single error among successes. A hundred requests of one record, five
 /// in flight: the first is refused, and the broker answers the four behind it as brokers do when a batch is missing.
 #[test]
-fn behind_a_record_refused_by_the_broker_nothing_goes_out() {
+fn b17_b_behind_a_record_refused_by_the_broker_nothing_goes_out() {
     let cluster = cluster(1, TOPIC, 1);
     let mut publisher = publisher(&cluster, &ONE_RECORD_PER_REQUEST);
     publish(&mut publisher, &mut numbered("k", 1..2)).unwrap();
@@ -404,6 +404,88 @@ fn behind_a_record_refused_by_the_broker_nothing_goes_out() {
     let found = numbers(&consume(&cluster, TOPIC, 1));
     assert_eq!(found, (1..102).collect::<Vec<_>>());
     assert_eq!(confirmed(&publisher), 1_010);
+}
+
+/// Field problem B18: one record is refused while fifty behind it, of another partition, are acknowledged. The position
+/// stays before the refused one; it comes before whatever of its key was not sent yet; in the end everything is there.
+#[test]
+fn b18_one_refused_record_holds_the_position_though_those_behind_it_are_acknowledged() {
+    let cluster = cluster(2, TOPIC, 2);
+    for (partition, broker) in [(0, 1), (1, 2)] {
+        cluster
+            .partition_leader(TOPIC, partition, Some(broker))
+            .unwrap();
+    }
+    let mut publisher = publisher(&cluster, &[]);
+    publish(&mut publisher, &mut placed(0, 48..49)).unwrap();
+    publish(&mut publisher, &mut placed(1, 49..50)).unwrap();
+    cluster
+        .broker_round_trip_time(1, Duration::from_secs(2))
+        .unwrap();
+    inject(
+        &cluster,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE],
+    );
+    let mut refused = placed(0, 50..51);
+    assert_eq!(publisher.accept(&mut refused).unwrap(), Accepted::All);
+    // A quarter of the round trip, in which the request arrives and takes the injected answer.
+    let sent = Instant::now();
+    while sent.elapsed() < Duration::from_millis(500) {
+        publisher
+            .poll(Duration::from_millis(10), PgTimestamp::new(0), &mut |_| ())
+            .unwrap();
+    }
+    let mut behind = placed(1, 51..101);
+    assert_eq!(publisher.accept(&mut behind).unwrap(), Accepted::All);
+    wait(&mut publisher, |publisher| publisher.outstanding() == 1);
+    assert_eq!(confirmed(&publisher), 490);
+    let told = Instant::now() + PATIENCE;
+    let error = loop {
+        assert!(Instant::now() < told, "the refusal does not come");
+        match publisher.poll(Duration::from_millis(10), PgTimestamp::new(0), &mut |_| ()) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.failure().code(), "MSG_SIZE_TOO_LARGE");
+    // The next one of its key does not overtake it.
+    assert!(publisher.accept(&mut placed(0, 101..102)).is_err());
+    assert_eq!(confirmed(&publisher), 490);
+
+    empty_the_wire(&cluster);
+    publisher.restart(Lsn::new(490));
+    publish(&mut publisher, &mut placed(0, 50..51)).unwrap();
+    publish(&mut publisher, &mut placed(1, 51..101)).unwrap();
+    publish(&mut publisher, &mut placed(0, 101..102)).unwrap();
+    assert_eq!(confirmed(&publisher), 1_010);
+    let (of_its_key, others): (Vec<_>, Vec<_>) = consume(&cluster, TOPIC, 2)
+        .into_iter()
+        .partition(|message| message.partition() == 0);
+    assert_eq!(numbers(&of_its_key), [48, 50, 101]);
+    let others: std::collections::BTreeSet<u64> = numbers(&others).into_iter().collect();
+    assert_eq!(others, std::iter::once(49).chain(51..101).collect());
+}
+
+/// Numbered events of one partition, the n-th transaction ending at `10 * n`.
+fn placed(partition: i32, numbers: std::ops::Range<u64>) -> Batch {
+    let mut batch = Batch::new();
+    for number in numbers {
+        batch.entries.push(Entry::Begin(TransactionId {
+            final_lsn: Lsn::new(number * 10 - 1),
+            commit_time: PgTimestamp::new(0),
+            xid: 7,
+        }));
+        let mut builder = batch.records.begin();
+        builder.set_topic([TOPIC]);
+        builder.put(Place::Key, Some(&partition.to_be_bytes()));
+        builder.put(Place::Payload, Some(number.to_string().as_bytes()));
+        builder.set_partition(Some(partition));
+        builder.finish();
+        batch.entries.push(Entry::Record { inserts: 1 });
+        let end_lsn = Lsn::new(number * 10);
+        batch.entries.push(Entry::Commit { end_lsn });
+    }
+    batch
 }
 
 /// A broker that does not know the producer yet accepts whatever sequence number comes first, as the mock always
@@ -521,7 +603,7 @@ fn a_record_too_large_for_the_client_is_refused_with_its_id_and_size() {
 
 /// Field problem B20: a fatal error is overcome by a new producer, and everything unconfirmed is sent again.
 #[test]
-fn a_fatal_producer_is_replaced_by_a_restart() {
+fn b20_a_a_fatal_producer_is_replaced_by_a_restart() {
     let cluster = cluster(1, TOPIC, 1);
     let mut publisher = publisher(&cluster, &[]);
     publish(&mut publisher, &mut numbered("k", 1..3)).unwrap();
@@ -534,7 +616,9 @@ fn a_fatal_producer_is_replaced_by_a_restart() {
     assert_eq!(error.failure().code(), "OUT_OF_ORDER_SEQUENCE_NUMBER");
     assert_eq!(confirmed(&publisher), 20);
 
+    assert_eq!(publisher.producer().replacements(), 0);
     publisher.restart(Lsn::new(20));
+    assert_eq!(publisher.producer().replacements(), 1);
     publish(&mut publisher, &mut numbered("k", 3..5)).unwrap();
     assert_eq!(confirmed(&publisher), 40);
     assert_eq!(numbers(&consume(&cluster, TOPIC, 1)), [1, 2, 3, 4]);
