@@ -214,6 +214,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pass_that_went_through_ends_the_care_for_parked_rows() {
+        let mut search = Search::default();
+        search.handle(refusal(None), false);
+        search.parked_went_through();
+        assert!(!search.careful().parked);
+        assert_eq!(search.careful().until, Some(Lsn::new(100)));
+    }
+
+    #[test]
+    fn attempts_count_the_one_that_was_searched_in() {
+        let found = || refusal(Some(EventIdentity::Row(row("0/50#3"))));
+        let mut at_once = Search::default();
+        at_once.handle(found(), false);
+        assert_eq!(at_once.condemned()[0].1.attempts, 1);
+        let mut searched = Search::default();
+        searched.handle(refusal(None), false);
+        searched.parked_went_through();
+        searched.handle(found(), false);
+        assert_eq!(searched.condemned()[0].1.attempts, 2);
+    }
+
+    #[test]
     fn refusals_that_nobody_is_found_for_end() {
         let mut search = Search::default();
         for _ in 0..UNEXPLAINED_MAX {
