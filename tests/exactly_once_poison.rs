@@ -32,9 +32,22 @@ fn exactly_once(fixture: &Fixture, on_poison: &str) -> Config {
 
 /// All that read-committed consumers see of a topic.
 async fn seen(fixture: &Fixture, kind: &str) -> Result<Vec<Record>> {
+    committed(fixture, &fixture.topic(kind)).await
+}
+
+async fn committed(fixture: &Fixture, topic: &str) -> Result<Vec<Record>> {
     let kafka = &fixture.servers.kafka;
-    let mut consumer = Consumer::new(&kafka.bootstrap(), &[fixture.topic(kind)])?;
+    let mut consumer = Consumer::new(&kafka.bootstrap(), &[topic.to_owned()])?;
     Ok(consumer.read_committed_to_end().await?.to_vec())
+}
+
+/// The position records, oldest first. There is a `#` in the name of a row and nowhere else.
+async fn positions(fixture: &Fixture) -> Result<Vec<String>> {
+    let records = committed(fixture, &format!("{}.positions", fixture.slot)).await?;
+    Ok(records
+        .iter()
+        .map(|record| record.payload_text().to_owned())
+        .collect())
 }
 
 /// The whole table was seen, each event once, in order per key.
@@ -77,6 +90,10 @@ async fn b17_b_event_50_of_100_is_parked_with_all_behind_it_and_each_is_seen_onc
     fixture.watch_slot().await?.catches_up(SOON).await?;
     ensure!(seen_of_k(&fixture).await? == 49);
     ensure!(orders.wait_for_events(59, SOON).await?.len() == 59);
+    // What was read before the parking and is published after it: the record says which part of the log it rests on.
+    let rests =
+        |text: &String| text.contains("parked_lsn") && !text.contains("\"parked_lsn\":\"0/0\"");
+    ensure!(positions(&fixture).await?.iter().any(rests));
     // The position knows of them: a crash changes nothing.
     connector.kill()?;
     let connector = fixture.start_with(&config).await?;
@@ -92,6 +109,10 @@ async fn b17_b_event_50_of_100_is_parked_with_all_behind_it_and_each_is_seen_onc
     orders.wait_for_events(154, SOON).await?;
     fixture.watch_slot().await?.catches_up(SOON).await?;
     each_once(&fixture, &client).await?;
+    let positions = positions(&fixture).await?;
+    let names_rows = |text: &String| text.contains('#');
+    ensure!(positions.iter().any(names_rows), "{positions:?}");
+    ensure!(!positions.last().is_some_and(names_rows), "{positions:?}");
     connector.stop().await
 }
 
