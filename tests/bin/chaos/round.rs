@@ -55,8 +55,9 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
 
 impl<'a> Round<'a> {
     pub(crate) fn new(stage: &'a Stage, delivery: Delivery, seed: u64, number: u64) -> Self {
-        // Each round can be told apart, and none depends on how the one before went.
-        let seed = Random::new(seed.wrapping_add(number)).number() >> 1;
+        // No round depends on how the one before went, and runs of neighbouring seeds have no round in common.
+        let run = Random::new(seed).number();
+        let seed = Random::new(run.wrapping_add(number)).number() >> 1;
         Self {
             stage,
             delivery,
