@@ -195,6 +195,12 @@ impl PipelineMetrics {
         self.server_wal_end(position);
     }
 
+    /// What [`Self::received`] was last told.
+    #[cfg(test)]
+    pub(crate) fn received_position(&self) -> Lsn {
+        Lsn::new(self.0.received.load(Ordering::Relaxed))
+    }
+
     /// Where the server said that its WAL ends.
     pub fn server_wal_end(&self, position: Lsn) {
         self.0

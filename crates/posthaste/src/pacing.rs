@@ -6,12 +6,31 @@ use std::time::{Duration, Instant};
 ///
 /// Each hand-over wakes the other thread, and a server that sends a transaction at a time would otherwise make the two
 /// threads take turns for every one of them.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Pacing {
+    gap: Duration,
     handed_over_at: Option<Instant>,
 }
 
+impl Default for Pacing {
+    fn default() -> Self {
+        Self {
+            gap: HAND_OVER_GAP,
+            handed_over_at: None,
+        }
+    }
+}
+
 impl Pacing {
+    /// With a gap that no test outlasts.
+    #[cfg(test)]
+    pub(crate) fn with_gap(gap: Duration) -> Self {
+        Self {
+            gap,
+            ..Self::default()
+        }
+    }
+
     /// Whether a batch that is not full may go.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.due_at().is_none_or(|at| now >= at)
@@ -19,7 +38,7 @@ impl Pacing {
 
     /// When the next one may go; `None` for at once.
     pub(crate) fn due_at(&self) -> Option<Instant> {
-        self.handed_over_at.map(|at| at + HAND_OVER_GAP)
+        self.handed_over_at.map(|at| at + self.gap)
     }
 
     /// A batch went.

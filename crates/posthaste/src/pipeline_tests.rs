@@ -17,42 +17,12 @@ use crate::publishing::tests::Prompt;
 /// Decision 0010: what comes one by one in a burst is handed over once a millisecond, not one by one.
 #[tokio::test]
 async fn a_burst_is_handed_over_once_in_a_gap() {
-    let metrics = PipelineMetrics::new("test");
-    let publisher = Publisher::new(Prompt::default(), Limits::default(), Lsn::ZERO);
-    let mut publishing = Publishing::start(publisher, None, metrics.clone()).expect("a thread");
-    let mut memory = Memory::forgetful();
-    let health = Health::new();
-    let (mut hold, mut search) = (Hold::default(), Search::default());
-    let (trigger, mut shutdown) = Shutdown::channel();
-    let source = source().await;
-    let router = Router::new(RouterConfig {
-        tables: vec!["public.outbox".parse().expect("a name")],
-        ..RouterConfig::default()
-    });
-    let pipeline = Pipeline::new(
-        source,
-        Intake::new(router.expect("legal"), Tolerance::default()),
-        Tracker::new(Lsn::ZERO).confirmed(),
-        Kept {
-            publishing: &mut publishing,
-            memory: &mut memory,
-            metrics: &metrics,
-            health: &health,
-            hold: &mut hold,
-            search: &mut search,
-        },
-        None,
-    );
     let began = Instant::now();
+    let metrics = PipelineMetrics::new("test");
     let watched = metrics.clone();
-    let stop = async move {
-        while watched.delivered_events() < TRANSACTIONS {
-            tokio::task::yield_now().await;
-        }
-        trigger.request();
-    };
-    let (ended, ()) = tokio::join!(pipeline.run(&mut shutdown, Duration::from_secs(10)), stop);
-    ended.expect("an orderly end");
+    let stop_when = move || watched.delivered_events() == TRANSACTIONS;
+    let source = source(TRANSACTIONS, None).await;
+    run(source, Pacing::default(), &metrics, stop_when).await;
     let gaps = began.elapsed().as_millis() / HAND_OVER_GAP.as_millis();
     let handed_over = metrics.hand_overs();
     assert_eq!(metrics.delivered_events(), TRANSACTIONS);
@@ -63,13 +33,74 @@ async fn a_burst_is_handed_over_once_in_a_gap() {
     );
 }
 
-/// A stream from a server that sends its transactions one at a time.
-async fn source() -> Source {
+/// The same without a clock: each transaction is read before the next one is sent, and the gap never ends.
+#[tokio::test]
+async fn within_a_gap_nothing_is_handed_over_however_often_something_is_read() {
+    let metrics = PipelineMetrics::new("test");
+    let source = source(SINGLE_READS, Some(metrics.clone())).await;
+    let watched = metrics.clone();
+    let stop_when = move || {
+        let all_read = watched.received_position() >= end_of(SINGLE_READS);
+        if all_read {
+            assert_eq!(watched.hand_overs(), 1, "the first one goes at once");
+        }
+        all_read
+    };
+    let pacing = Pacing::with_gap(Duration::from_secs(3_600));
+    run(source, pacing, &metrics, stop_when).await;
+    assert_eq!(metrics.hand_overs(), 2, "the rest goes at the stop");
+    assert_eq!(metrics.delivered_events(), SINGLE_READS);
+}
+
+/// Runs the loop until `stop_when` says so, and to its orderly end.
+async fn run(
+    source: Source,
+    pacing: Pacing,
+    metrics: &PipelineMetrics,
+    stop_when: impl Fn() -> bool,
+) {
+    let publisher = Publisher::new(Prompt::default(), Limits::default(), Lsn::ZERO);
+    let mut publishing = Publishing::start(publisher, None, metrics.clone()).expect("a thread");
+    let mut memory = Memory::forgetful();
+    let health = Health::new();
+    let (mut hold, mut search) = (Hold::default(), Search::default());
+    let (trigger, mut shutdown) = Shutdown::channel();
+    let router = Router::new(RouterConfig {
+        tables: vec!["public.outbox".parse().expect("a name")],
+        ..RouterConfig::default()
+    });
+    let mut pipeline = Pipeline::new(
+        source,
+        Intake::new(router.expect("legal"), Tolerance::default()),
+        Tracker::new(Lsn::ZERO).confirmed(),
+        Kept {
+            publishing: &mut publishing,
+            memory: &mut memory,
+            metrics,
+            health: &health,
+            hold: &mut hold,
+            search: &mut search,
+        },
+        None,
+    );
+    pipeline.pacing = pacing;
+    let stop = async move {
+        while !stop_when() {
+            tokio::task::yield_now().await;
+        }
+        trigger.request();
+    };
+    let (ended, ()) = tokio::join!(pipeline.run(&mut shutdown, Duration::from_secs(10)), stop);
+    ended.expect("an orderly end");
+}
+
+/// A stream from a server that sends so many transactions one at a time; with `read_by`, the next one when one was read.
+async fn source(transactions: u64, read_by: Option<PipelineMetrics>) -> Source {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
         let (connection, _) = listener.accept().await.expect("a client");
-        serve(connection).await;
+        serve(connection, transactions, read_by).await;
     });
     let url = format!("postgres://u@127.0.0.1:{port}/d?sslmode=disable");
     let options = ConnectOptions::from_parts(&url, &[], &|_| None).expect("an address");
@@ -78,7 +109,7 @@ async fn source() -> Source {
     Source::over(stream.expect("a stream"))
 }
 
-async fn serve(mut connection: TcpStream) {
+async fn serve(mut connection: TcpStream, transactions: u64, read_by: Option<PipelineMetrics>) {
     connection.set_nodelay(true).expect("a socket");
     let length = connection.read_i32().await.expect("the start");
     let mut startup = vec![0; usize::try_from(length).expect("positive") - 4];
@@ -111,10 +142,16 @@ async fn serve(mut connection: TcpStream) {
         .await
         .expect("a listener");
     let (mut reader, mut writer) = connection.into_split();
-    writer.write_all(&data(RELATION)).await.expect("a listener");
-    for n in 1..=TRANSACTIONS {
+    let relation = data(Lsn::ZERO, RELATION);
+    writer.write_all(&relation).await.expect("a listener");
+    for n in 1..=transactions {
         writer.write_all(&transaction(n)).await.expect("a listener");
         tokio::task::yield_now().await;
+        while let Some(metrics) = &read_by
+            && metrics.received_position() < end_of(n)
+        {
+            tokio::task::yield_now().await;
+        }
     }
     // The client's CopyDone is answered by ours; until then it only sends status updates.
     let mut heard = vec![0; 4096];
@@ -175,12 +212,18 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// CopyData with XLogData.
-fn data(body: &[u8]) -> Vec<u8> {
-    message(b'd', &[b"w".as_slice(), &[0; 24], body].concat())
+fn data(wal_end: Lsn, body: &[u8]) -> Vec<u8> {
+    let wal_end = wal_end.as_u64().to_be_bytes();
+    let head = [b"w".as_slice(), &[0; 8], &wal_end, &[0; 8]].concat();
+    message(b'd', &[head.as_slice(), body].concat())
+}
+
+fn end_of(n: u64) -> Lsn {
+    Lsn::new(n * 100 + 8)
 }
 
 fn transaction(n: u64) -> Vec<u8> {
-    let (commit, end) = (n * 100, n * 100 + 8);
+    let (commit, end) = (n * 100, end_of(n).as_u64());
     let begin = [b"B".as_slice(), &commit.to_be_bytes(), &[0; 12]].concat();
     let committed = [
         b"C\0".as_slice(),
@@ -188,10 +231,16 @@ fn transaction(n: u64) -> Vec<u8> {
         &end.to_be_bytes(),
         &[0; 8],
     ];
-    [data(&begin), data(INSERT), data(&committed.concat())].concat()
+    [
+        data(Lsn::ZERO, &begin),
+        data(Lsn::ZERO, INSERT),
+        data(end_of(n), &committed.concat()),
+    ]
+    .concat()
 }
 
 const TRANSACTIONS: u64 = 2_000;
+const SINGLE_READS: u64 = 50;
 
 const RELATION: &[u8] = b"R\0\0\0\x05public\0outbox\0d\0\x04\
     \0id\0\0\0\0\x19\xFF\xFF\xFF\xFF\0aggregatetype\0\0\0\0\x19\xFF\xFF\xFF\xFF\
