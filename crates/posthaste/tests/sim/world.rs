@@ -34,10 +34,12 @@ pub(crate) enum Fault {
     AttemptFails,
     /// A standby that lacks the newest transactions takes the server's place.
     Promotion,
+    /// The process is killed and its state file is gone, as on another host.
+    StateLost,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::ConnectionCut,
         Self::ServerRestart,
         Self::ProcessKilled,
@@ -47,6 +49,7 @@ impl Fault {
         Self::OrderlyStop,
         Self::AttemptFails,
         Self::Promotion,
+        Self::StateLost,
     ];
 }
 
@@ -487,6 +490,13 @@ impl World {
                 false
             }
             Fault::Promotion => self.promote(),
+            Fault::StateLost => {
+                self.end_process();
+                self.state_file = None;
+                // Without it, what the server forgets comes again.
+                self.orderly.clear();
+                true
+            }
         };
         self.outcome.faults[kind] += u64::from(happened);
     }
