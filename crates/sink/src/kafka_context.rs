@@ -80,6 +80,22 @@ impl Context {
         lock(&self.trouble).get_or_insert(trouble);
     }
 
+    /// The broker named the authorities it trusts, and none of them issued our certificate. Where it demands one, it hangs up;
+    /// where it does not, it goes on, and contact ends the trouble.
+    fn note_certificate_withheld(&self) {
+        let mut failure = Failure::new(Code::SSL);
+        failure.detail = Some(WITHHELD_DETAIL.into());
+        *lock(&self.trouble) = Some(PublishError::classify(failure));
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    fn is_certificate_withheld(&self) -> bool {
+        let trouble = lock(&self.trouble);
+        trouble
+            .as_ref()
+            .is_some_and(|error| error.failure().detail.as_deref() == Some(WITHHELD_DETAIL))
+    }
+
     /// Whether a broker has ever not let this client in, or none could be reached: what it signs in with may be out of date.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
@@ -142,12 +158,17 @@ impl ClientContext for Context {
             Code::Fatal => {}
             // The sum of troubles told before, which say more.
             Code::AllBrokersDown => self.note_silence(trouble),
+            // A broker that did not get the certificate it wants hangs up, and that is all it says.
+            Code::BrokerTransportFailure if self.is_certificate_withheld() => {}
             _ => *lock(&self.trouble) = Some(trouble),
         }
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.count_event();
+        if message.contains(CERTIFICATE_WITHHELD) {
+            self.note_certificate_withheld();
+        }
         // Of the warnings, one is about what we set ourselves, and comes with every client.
         let notable =
             level as i32 <= RDKafkaLogLevel::Warning as i32 && !message.contains(GAPLESS_GUARANTEE);
@@ -222,6 +243,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// librdkafka calls this property experimental.
 const GAPLESS_GUARANTEE: &str = "property enable.gapless.guarantee is experimental";
 
+/// librdkafka's words when it keeps our certificate to itself: a line in its log, and no error.
+const CERTIFICATE_WITHHELD: &str = "not sending any client certificates";
+
+/// What that means.
+const WITHHELD_DETAIL: &str = "the broker trusts no issuer of our client certificate (ssl.certificate.location), so that it \
+    was not sent, and the broker ended the connection";
+
 /// The header in which every event carries its id.
 pub(crate) const ID_HEADER: &str = "id";
 
@@ -271,6 +299,24 @@ mod tests {
             trouble.failure().to_string(),
             "_AUTHENTICATION: no such user"
         );
+    }
+
+    #[test]
+    fn a_certificate_that_was_not_sent_is_the_trouble_whatever_comes_of_it() {
+        let context = Context::new();
+        let line = "No matching issuer found in server trusted certificate authorities, \
+                    not sending any client certificates";
+        context.log(RDKafkaLogLevel::Warning, "SSL", line);
+        context.error(global(Code::BrokerTransportFailure), "Disconnected");
+        context.error(global(Code::AllBrokersDown), "1/1 brokers are down");
+        let trouble = context.settled_trouble().expect("known");
+        assert_eq!(trouble.failure().code(), "_SSL");
+        assert!(context.is_refused());
+        context.note_contact();
+        context.error(global(Code::BrokerTransportFailure), "Disconnected");
+        context.error(global(Code::AllBrokersDown), "1/1 brokers are down");
+        let trouble = context.settled_trouble().expect("known");
+        assert_eq!(trouble.failure().code(), "_TRANSPORT");
     }
 
     #[test]
