@@ -67,6 +67,9 @@ async fn b29_a_transaction_of_very_many_rows_takes_flat_memory() -> Result<()> {
         slot.walsender().await? == walsender,
         "the walsender was cut"
     );
+    tell(&format!(
+        "{rows} rows: {usual_kb} kB before, peak {peak_kb} kB"
+    ));
     ensure!(peak_kb < PEAK_KB_MAX, "peak {peak_kb} kB");
     ensure!(
         peak_kb < usual_kb + GROWTH_KB_MAX,
@@ -248,4 +251,10 @@ async fn insert(client: &tokio_postgres::Client, first: i64, last: i64) -> Resul
         )
         .await?;
     Ok(())
+}
+
+/// Shown with `--nocapture`, and when the test fails.
+#[expect(clippy::print_stderr, reason = "a figure for whoever asks for it")]
+fn tell(text: &str) {
+    eprintln!("{text}");
 }

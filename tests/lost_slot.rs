@@ -116,6 +116,68 @@ async fn made_anew_on_request(
     connector.stop().await
 }
 
+/// B23 with exactly-once, and a slot that is gone altogether: told, not made anew by itself; on request it is, and what the
+/// position topic says of the old one does not hold the new one up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b23_a_slot_that_is_gone_is_made_anew_on_request_with_exactly_once_too() -> Result<()> {
+    let fixture = Fixture::new("b23_gone").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let config = fixture
+        .config()
+        .with_text("kafka.delivery", "exactly-once")
+        .with_text(
+            "kafka.position_topic",
+            &format!("{}.positions", fixture.slot),
+        )
+        .with("source.create", "true");
+    let connector = fixture.start_with(&config).await?;
+    let client = fixture.client().await?;
+    fixture.insert(&client, 1).await?;
+    consumer.wait_for_events(1, SOON).await?;
+    let slot = fixture.watch_slot().await?;
+    slot.catches_up(SOON).await?;
+    connector.stop().await?;
+    slot.released().await?;
+    fixture
+        .sql(&format!(
+            "SELECT pg_drop_replication_slot('{}')",
+            fixture.slot
+        ))
+        .await?;
+    fixture.insert(&client, 2).await?;
+    let connector = Connector::start(&config)?;
+    let code = connector.exit_code(SOON).await?;
+    ensure!(
+        code == 3
+            && connector
+                .messages_with(&["PH0331: ", "--recreate-lost-slot"])
+                .len()
+                == 1,
+        "exit code {code}: {}",
+        connector.log()
+    );
+    let connector = Connector::start_with(&config, &["--recreate-lost-slot"], &[])?;
+    connector.ready().await?;
+    ensure!(connector.messages_with(&["PH0339: "]).len() == 1);
+    fixture.insert(&client, 3).await?;
+    consumer.wait_for_events(2, SOON).await?;
+    connector.stop().await?;
+    let connector = fixture.start_with(&config).await?;
+    fixture.insert(&client, 4).await?;
+    consumer.wait_for_events(3, SOON).await?;
+    connector.stop().await?;
+    let kafka = fixture.servers.kafka.bootstrap();
+    let mut seen = Consumer::new(&kafka, &[fixture.topic("order")])?;
+    let records = seen.read_committed_to_end().await?;
+    let mut keys: Vec<&str> = records
+        .iter()
+        .map(e2e::consumer::Record::key_text)
+        .collect();
+    keys.sort_unstable();
+    ensure!(keys == ["1", "3", "4"], "{keys:?}");
+    Ok(())
+}
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "positions of these tests are small"
