@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_answered_but_never_in_a_tight_loop() {
+    fn b28_requests_are_answered_but_never_in_a_tight_loop() {
         let (mut progress, now) = start(1);
         progress.poll_status(now);
         progress.handle_keepalive(Lsn::new(5), true, after(now, 10));
