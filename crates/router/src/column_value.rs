@@ -203,7 +203,7 @@ fn read_date(form: DateForm, text: &str) -> Option<Value<'static>> {
         DateForm::Days => Value::Integer(days),
         DateForm::Connect => Value::Date(days * 86_400_000),
         DateForm::Iso => {
-            let mut iso = String::new();
+            let mut iso = String::with_capacity(ISO_BYTES);
             write_iso_date(days, &mut iso);
             iso.push('Z');
             Value::Text(Cow::Owned(iso))
@@ -219,7 +219,7 @@ fn read_time(form: TimeForm, text: &str) -> Option<Value<'static>> {
         TimeForm::Nanos => Value::Integer(micros * 1000),
         TimeForm::Connect => Value::Date(micros / 1000),
         TimeForm::Iso => {
-            let mut iso = String::new();
+            let mut iso = String::with_capacity(ISO_BYTES);
             write_iso_time(micros, 0, &mut iso);
             iso.push('Z');
             Value::Text(Cow::Owned(iso))
@@ -230,7 +230,7 @@ fn read_time(form: TimeForm, text: &str) -> Option<Value<'static>> {
 /// In UTC, where the end of the day stays what it is.
 fn read_time_with_zone(text: &str) -> Option<Value<'static>> {
     let (micros, offset_seconds) = parse_time(text)?;
-    let mut iso = String::new();
+    let mut iso = String::with_capacity(ISO_BYTES);
     if micros == DAY_MICROS && offset_seconds == 0 {
         iso.push_str("24:00:00");
     } else {
@@ -253,7 +253,7 @@ fn read_timestamp(form: TimeForm, text: &str) -> Option<Value<'static>> {
         TimeForm::Nanos => Value::Integer(micros.checked_mul(1000)?),
         TimeForm::Connect => Value::Date(micros.div_euclid(1000)),
         TimeForm::Iso => {
-            let mut iso = String::new();
+            let mut iso = String::with_capacity(ISO_BYTES);
             write_iso_moment(micros, 0, &mut iso);
             Value::Text(Cow::Owned(iso))
         }
@@ -261,7 +261,7 @@ fn read_timestamp(form: TimeForm, text: &str) -> Option<Value<'static>> {
 }
 
 fn read_timestamp_with_zone(digits: u8, text: &str) -> Option<Value<'static>> {
-    let mut iso = String::new();
+    let mut iso = String::with_capacity(ISO_BYTES);
     match parse_moment(text)? {
         Moment::Micros(micros) => write_iso_moment(micros, digits, &mut iso),
         Moment::Infinity => iso.push_str("infinity"),
@@ -374,3 +374,6 @@ fn read_sparse_vector(text: &str) -> Option<Value<'static>> {
         Value::Map(entries?),
     ]))
 }
+
+/// Room for a moment as ISO has it, so that it is allocated once.
+const ISO_BYTES: usize = 32;

@@ -48,10 +48,19 @@ pub(crate) struct EventRouter {
 pub(crate) struct Scratch {
     topic: String,
     spare: String,
+    routed: LastRouted,
     /// By the payload's schema, or by the version: Debezium too names an envelope after the first event that has it.
     envelope_names: HashMap<String, Option<String>>,
     /// Values sent as their JSON text where Debezium's task would have failed.
     pub(crate) verbatim_count: u64,
+}
+
+/// Where the last event went by the routing column alone. Aggregate types are few and come in runs, and a pattern takes longer
+/// than looking whether the type is the same.
+#[derive(Debug, Default)]
+struct LastRouted {
+    value: String,
+    topic: String,
 }
 
 /// What an event is, besides its columns.
@@ -116,9 +125,9 @@ impl EventRouter {
         let timestamp_ms = self.timestamp_ms(columns, event.now_ms)?;
         let value = self.value(columns, event, &routed_by, &payload, scratch)?;
         scratch.topic.clear();
-        self.regex
-            .route(&routed_by, &self.replacement, &mut scratch.topic)
-            .map_err(too_complex)?;
+        scratch
+            .topic
+            .push_str(self.topic(&routed_by, &mut scratch.routed)?);
         let mut passing = Passing {
             topic: &mut scratch.topic,
             spare: &mut scratch.spare,
@@ -147,6 +156,21 @@ impl EventRouter {
         builder.set_partition(self.partition(columns)?);
         builder.set_timestamp_ms(timestamp_ms);
         Ok(true)
+    }
+
+    /// The topic by the routing column alone.
+    fn topic<'l>(&self, value: &str, last: &'l mut LastRouted) -> Result<&'l str, ConnectFault> {
+        // No topic is empty, so an empty one is that of nothing yet.
+        if last.value != value || last.topic.is_empty() {
+            last.topic.clear();
+            let routed = self.regex.route(value, &self.replacement, &mut last.topic);
+            if let Err(error) = routed {
+                last.topic.clear();
+                return Err(too_complex(error));
+            }
+            value.clone_into(&mut last.value);
+        }
+        Ok(&last.topic)
     }
 
     /// `Struct.getString`, so without the column's default.

@@ -119,11 +119,14 @@ fn civil(days: i64) -> (i64, i64, i64) {
 pub(crate) fn write_iso_date(days: i64, out: &mut impl Output) {
     let (year, month, day) = civil(days);
     match year {
-        0..=9999 => out.display(format_args!("{year:04}")),
+        0..=9999 => out.text(Digits::<4>::of(year).all()),
         10_000.. => out.display(format_args!("+{year}")),
         _ => out.display(format_args!("-{:04}", -year)),
     }
-    out.display(format_args!("-{month:02}-{day:02}"));
+    for part in [month, day] {
+        out.text("-");
+        out.text(Digits::<2>::of(part).all());
+    }
 }
 
 /// `ISO_OFFSET_DATE_TIME` in UTC, with exactly `fraction_digits` behind the point; with 0 as many as are needed.
@@ -138,8 +141,12 @@ pub(crate) fn write_iso_moment(micros: i64, fraction_digits: u8, out: &mut impl 
 pub(crate) fn write_iso_time(day_micros: i64, fraction_digits: u8, out: &mut impl Output) {
     let (seconds, micros) = (day_micros / 1_000_000, day_micros % 1_000_000);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    out.display(format_args!("{hours:02}:{minutes:02}:{seconds:02}"));
-    let fraction = Fraction::of(micros);
+    out.text(Digits::<2>::of(hours).all());
+    for part in [minutes, seconds] {
+        out.text(":");
+        out.text(Digits::<2>::of(part).all());
+    }
+    let fraction = Digits::<6>::of(micros);
     let shown = match fraction_digits {
         0 => fraction.significant(),
         1..=6 => fraction.first(usize::from(fraction_digits)),
@@ -151,13 +158,13 @@ pub(crate) fn write_iso_time(day_micros: i64, fraction_digits: u8, out: &mut imp
     }
 }
 
-/// The six digits of a microsecond.
-struct Fraction([u8; 6]);
+/// The last `N` digits of a number that is not negative, with zeros before it: a formatter takes many times as long.
+struct Digits<const N: usize>([u8; N]);
 
-impl Fraction {
-    fn of(micros: i64) -> Self {
-        let mut rest = micros;
-        let mut bytes = [b'0'; 6];
+impl<const N: usize> Digits<N> {
+    fn of(number: i64) -> Self {
+        let mut rest = number;
+        let mut bytes = [b'0'; N];
         for byte in bytes.iter_mut().rev() {
             *byte = b'0' + u8::try_from(rest % 10).unwrap_or_default();
             rest /= 10;
@@ -165,12 +172,16 @@ impl Fraction {
         Self(bytes)
     }
 
+    fn all(&self) -> &str {
+        self.first(N)
+    }
+
     fn first(&self, count: usize) -> &str {
         std::str::from_utf8(self.0.get(..count).unwrap_or_default()).unwrap_or_default()
     }
 
     fn significant(&self) -> &str {
-        self.first(6).trim_end_matches('0')
+        self.all().trim_end_matches('0')
     }
 }
 
