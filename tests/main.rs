@@ -73,6 +73,8 @@ mod kafka_security;
 mod connect;
 // More of them: raw bytes, envelopes with schemas, old names; and topics that are created as they say.
 mod connect_more;
+// And while things change: their table, and the passwords that they point to.
+mod connect_live;
 // Going on from Debezium on its own slot.
 mod takeover;
 // Comparing the topics of a shadow run.

@@ -31,8 +31,8 @@ struct Case {
     has_fractions: bool,
 }
 
-const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
-const JSON: &str = "org.apache.kafka.connect.json.JsonConverter";
+pub(crate) const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
+pub(crate) const JSON: &str = "org.apache.kafka.connect.json.JsonConverter";
 
 /// As the plainest of the contract's configurations, with a header.
 fn plain() -> Case {
@@ -177,27 +177,32 @@ fn modes() -> Case {
     }
 }
 
-fn list(place: impl Fn(&str) -> String, keep: impl Fn(&str) -> bool) -> String {
+pub(crate) fn list(place: impl Fn(&str) -> String, keep: impl Fn(&str) -> bool) -> String {
     let names = COLUMNS.iter().map(|column| column.name);
     let places: Vec<String> = names.filter(|name| keep(name)).map(place).collect();
     places.join(",")
 }
 
 /// One worker for all, and one configuration at a time: connectors that come and go make it pause the others.
-static WORKER: tokio::sync::Mutex<Option<Worker>> = tokio::sync::Mutex::const_new(None);
+pub(crate) static WORKER: tokio::sync::Mutex<Option<Worker>> = tokio::sync::Mutex::const_new(None);
 
 async fn compared(case: Case) -> Result<()> {
     let seed = Random::run_seed();
     let mut worker = WORKER.lock().await;
     let fixture = prepared(&case).await?;
+    let worker = started(&mut worker, &fixture)?;
+    run(worker, &fixture, &case, seed)
+        .await
+        .with_context(|| format!("E2E_SEED={seed}"))
+}
+
+/// The worker, started by whoever comes first.
+pub(crate) fn started<'a>(worker: &'a mut Option<Worker>, fixture: &Fixture) -> Result<&'a Worker> {
     if worker.is_none() {
         let bootstrap = fixture.servers.kafka.bootstrap();
         *worker = Some(Worker::start(&bootstrap, "compare")?);
     }
-    let worker = worker.as_ref().context("a worker")?;
-    run(worker, &fixture, &case, seed)
-        .await
-        .with_context(|| format!("E2E_SEED={seed}"))
+    worker.as_ref().context("a worker")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,24 +250,32 @@ async fn prepared(case: &Case) -> Result<Fixture> {
             fixture.publication
         ))
         .await?;
+    create_slots(&fixture).await?;
+    create_topics(&fixture, TOPICS)?;
+    Ok(fixture)
+}
+
+/// Makes the slots of both sides; the publication is there.
+pub(crate) async fn create_slots(fixture: &Fixture) -> Result<()> {
     fixture.create_slot().await?;
-    fixture
-        .sql(&format!(
-            "SELECT pg_create_logical_replication_slot('{}', 'pgoutput')",
-            slot_of(&fixture, "theirs")
-        ))
-        .await?;
-    for topic in SIDES.iter().flat_map(|side| topics(&fixture, side)) {
+    let theirs = slot_of(fixture, "theirs");
+    let statement = format!("SELECT pg_create_logical_replication_slot('{theirs}', 'pgoutput')");
+    fixture.sql(&statement).await
+}
+
+/// Makes the topics of both sides.
+pub(crate) fn create_topics(fixture: &Fixture, names: &[&str]) -> Result<()> {
+    for topic in SIDES.iter().flat_map(|side| topics(fixture, side, names)) {
         let partitions = if topic.ends_with("keyless") { 1 } else { 3 };
         let kafka = &fixture.servers.kafka;
         tokio::task::block_in_place(|| kafka.create_topic(&topic, partitions, KEPT))?;
     }
-    Ok(fixture)
+    Ok(())
 }
 
 /// Their times go back to 1970: Kafka would delete them as too old within a minute.
 const KEPT: &[(&str, &str)] = &[("retention.ms", "-1")];
-const SIDES: [&str; 2] = ["theirs", "ours"];
+pub(crate) const SIDES: [&str; 2] = ["theirs", "ours"];
 
 async fn run(worker: &Worker, fixture: &Fixture, case: &Case, seed: u64) -> Result<()> {
     let name = fixture.database.as_str();
@@ -281,13 +294,8 @@ async fn run(worker: &Worker, fixture: &Fixture, case: &Case, seed: u64) -> Resu
     let failing = failing(&client, case).await?;
     let mut read = Vec::new();
     for (side, count) in SIDES.into_iter().zip([ROWS - failing.len(), ROWS]) {
-        let both_run = || {
-            let status = worker.status(name)?.to_string();
-            ensure!(!status.contains("\"FAILED\""), "Debezium: {status}");
-            ensure!(connector.try_exit_code()?.is_none(), "posthaste ended");
-            Ok(())
-        };
-        let lines = lines(fixture, side, count, both_run).await;
+        let both_run = || both_run(worker, name, &connector);
+        let lines = lines(fixture, side, TOPICS, count, both_run).await;
         read.push(lines.context(side)?);
     }
     let verbatim = connector
@@ -311,6 +319,15 @@ async fn run(worker: &Worker, fixture: &Fixture, case: &Case, seed: u64) -> Resu
     }
     compare(theirs, ours, &rules)?;
     tells_each_planted_byte(theirs, &rules)
+}
+
+/// Nobody waits for records of one who is gone.
+pub(crate) fn both_run(worker: &Worker, name: &str, connector: &Connector) -> Result<()> {
+    let status = worker.status(name)?.to_string();
+    ensure!(!status.contains("\"FAILED\""), "Debezium: {status}");
+    let ended = connector.try_exit_code()?.is_some();
+    ensure!(!ended, "posthaste ended: {}", connector.log());
+    Ok(())
 }
 
 /// Ids of the events on which Debezium's task fails, with the ends of our values.
@@ -337,7 +354,7 @@ async fn failing(client: &tokio_postgres::Client, case: &Case) -> Result<HashMap
 }
 
 /// Whether this machine's Java writes more digits than a number needs.
-fn has_old_digits() -> Result<bool> {
+pub(crate) fn has_old_digits() -> Result<bool> {
     // The answer goes to standard error: `openjdk version "17.0.15" …`.
     let output = std::process::Command::new("java")
         .arg("-version")
@@ -354,14 +371,14 @@ fn has_old_digits() -> Result<bool> {
     Ok(major < 19)
 }
 
-fn topics(fixture: &Fixture, side: &str) -> Vec<String> {
-    let names = TOPICS.iter();
+fn topics(fixture: &Fixture, side: &str, names: &[&str]) -> Vec<String> {
+    let names = names.iter();
     names
         .map(|topic| format!("{side}.{}.{topic}", fixture.database))
         .collect()
 }
 
-fn slot_of(fixture: &Fixture, side: &str) -> String {
+pub(crate) fn slot_of(fixture: &Fixture, side: &str) -> String {
     match side {
         "theirs" => format!("{}_theirs", fixture.slot),
         _ => fixture.slot.clone(),
@@ -395,14 +412,15 @@ fn config(fixture: &Fixture, case: &Case, side: &str) -> Value {
 }
 
 /// Waits for this many records of a side, and reads them with Kafka's own consumer, without the topics' prefix.
-async fn lines(
+pub(crate) async fn lines(
     fixture: &Fixture,
     side: &str,
+    topic_names: &[&str],
     count: usize,
     both_run: impl Fn() -> Result<()>,
 ) -> Result<Vec<Line>> {
     let kafka = &fixture.servers.kafka;
-    let topics = topics(fixture, side);
+    let topics = topics(fixture, side, topic_names);
     let mut consumer = Consumer::new(&kafka.bootstrap(), &topics)?;
     let started = Instant::now();
     while let Err(error) = consumer.wait_for_records(count, LOOK).await {

@@ -208,15 +208,24 @@ pub(crate) const COLUMNS: &[Column] = &[
     column("c_flags", "int8 NOT NULL DEFAULT 5", &[INTEGER]),
 ];
 
+/// What the columns need.
+pub(crate) const TYPES: &str = "
+    CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE EXTENSION ltree;
+    CREATE TYPE mood AS ENUM ('ok', 'sad'); CREATE DOMAIN price AS numeric(10,2); CREATE DOMAIN docid AS uuid;";
+
+/// The columns of every type, each after a comma, to end a table's definition.
+pub(crate) fn definitions() -> String {
+    let columns = COLUMNS.iter();
+    columns
+        .map(|column| format!(",\n  {} {}", column.name, column.definition))
+        .collect()
+}
+
 /// Types and the table, whose payload is one of three columns.
 pub(crate) fn definition() -> String {
-    let columns: String = COLUMNS
-        .iter()
-        .map(|column| format!(",\n  {} {}", column.name, column.definition))
-        .collect();
+    let columns = definitions();
     format!(
-        "CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE EXTENSION ltree;
-         CREATE TYPE mood AS ENUM ('ok', 'sad'); CREATE DOMAIN price AS numeric(10,2); CREATE DOMAIN docid AS uuid;
+        "{TYPES}
          CREATE TABLE public.outbox (
            id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid text, type text NOT NULL,
            payload jsonb, body bytea, doc text, number bigint NOT NULL,
@@ -270,7 +279,7 @@ fn row(random: &mut Random, n: usize, failing: bool) -> String {
         "occurred_us",
         "partition_no",
     ]);
-    let mut values = vec![
+    let values = vec![
         format!("'{:08x}-0000-4000-8000-{n:012x}'", random.below(1 << 30)),
         quoted(topic),
         key,
@@ -283,6 +292,16 @@ fn row(random: &mut Random, n: usize, failing: bool) -> String {
         event_time(random),
         partition(random, topic),
     ];
+    insert(random, "public.outbox", names, values)
+}
+
+/// The statement of a row: these columns, and those of every type.
+pub(crate) fn insert(
+    random: &mut Random,
+    table: &str,
+    mut names: Vec<&str>,
+    mut values: Vec<String>,
+) -> String {
     for column in COLUMNS {
         // A column that is left out has its default, and one that is NULL has not.
         if random.percent(5) {
@@ -297,7 +316,7 @@ fn row(random: &mut Random, n: usize, failing: bool) -> String {
         });
     }
     format!(
-        "INSERT INTO public.outbox ({}) VALUES ({})",
+        "INSERT INTO {table} ({}) VALUES ({})",
         names.join(", "),
         values.join(", ")
     )
@@ -314,7 +333,11 @@ fn value(random: &mut Random, column: &Column) -> String {
     }
 }
 
-fn nullable(random: &mut Random, percent: usize, make: fn(&mut Random) -> String) -> String {
+pub(crate) fn nullable(
+    random: &mut Random,
+    percent: usize,
+    make: fn(&mut Random) -> String,
+) -> String {
     match random.percent(percent) {
         true => "NULL".into(),
         false => make(random),
@@ -329,7 +352,7 @@ fn partition(random: &mut Random, topic: &str) -> String {
     }
 }
 
-fn integer(random: &mut Random) -> String {
+pub(crate) fn integer(random: &mut Random) -> String {
     let below = i64::try_from(random.below(1 << 32)).unwrap_or(0);
     (below - (1 << 31)).to_string()
 }
@@ -348,7 +371,7 @@ fn moment(random: &mut Random) -> String {
 }
 
 /// As a record's own time, which Kafka takes from 1970 on and not from the future.
-fn event_time(random: &mut Random) -> String {
+pub(crate) fn event_time(random: &mut Random) -> String {
     let microseconds = random.below(1_750_000_000_000_000);
     format!("timestamp '1970-01-01' + {microseconds} * interval '1 microsecond'")
 }
@@ -370,7 +393,7 @@ fn words(random: &mut Random, length_max: usize) -> String {
         .collect()
 }
 
-fn text(random: &mut Random, length_max: usize) -> String {
+pub(crate) fn text(random: &mut Random, length_max: usize) -> String {
     quoted(&words(random, length_max))
 }
 
@@ -393,7 +416,7 @@ fn document(random: &mut Random) -> String {
     }
 }
 
-fn body(random: &mut Random) -> String {
+pub(crate) fn body(random: &mut Random) -> String {
     let size = size(random);
     match size {
         0 if random.percent(50) => "NULL".into(),
@@ -424,7 +447,7 @@ const MEMBERS: &[&str] = &[
     "words",
 ];
 
-fn json(random: &mut Random, depth: usize) -> String {
+pub(crate) fn json(random: &mut Random, depth: usize) -> String {
     let names: Vec<&str> = MEMBERS
         .iter()
         .filter(|_| random.percent(45))
@@ -471,6 +494,6 @@ fn string(random: &mut Random) -> String {
 }
 
 /// An SQL literal; backslashes stand for themselves in it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

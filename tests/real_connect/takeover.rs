@@ -35,6 +35,14 @@ struct Place {
 
 impl Place {
     async fn new(name: &str, properties: &[(&str, &str)]) -> Result<Self> {
+        Self::with_keys(name, properties, &[]).await
+    }
+
+    async fn with_keys(
+        name: &str,
+        properties: &[(&str, &str)],
+        keys: &[(&str, &str)],
+    ) -> Result<Self> {
         let fixture = Fixture::new(name).await?;
         // Which rows belong together; a transaction's own rows may have several numbers, of savepoints.
         fixture
@@ -54,7 +62,12 @@ impl Place {
             ..ConnectOptions::default()
         };
         let worker = Worker::start_with(&fixture.servers.kafka.bootstrap(), &options)?;
-        let config = configuration(&fixture, NAME);
+        let mut config = configuration(&fixture, NAME);
+        let own = config.get_mut("config").and_then(Value::as_object_mut);
+        let own = own.context("keys")?;
+        for (key, value) in keys {
+            own.insert((*key).to_owned(), Value::from(*value));
+        }
         worker
             .put(NAME, config.get("config").context("keys")?)
             .await?;
@@ -265,6 +278,44 @@ async fn connect_goes_on_where_we_stopped() -> Result<()> {
         repeated.transactions.len() <= 1,
         "{:?}",
         repeated.transactions
+    );
+    Ok(())
+}
+
+/// Both deliver exactly once: a consumer of committed records sees each event once, over the takeover and over a kill after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exactly_once_goes_on_where_exactly_once_stopped() -> Result<()> {
+    let worker = [("exactly.once.source.support", "enabled")];
+    let keys = [("exactly.once.support", "required")];
+    let mut place = Place::with_keys("over_once", &worker, &keys).await?;
+    place.some_time().await?;
+    place.worker.stop(NAME).await?;
+    place.load.goes_on_for(100, LONG).await?;
+    let ended = place.take_over_after_a_stop("skip").await?;
+    let connector = place.run().await?;
+    place.load.goes_on_for(200, LONG).await?;
+    connector.kill()?;
+    let connector = place.run().await?;
+    place.load.goes_on_for(200, LONG).await?;
+    let Place {
+        fixture,
+        mut consumer,
+        load,
+        ..
+    } = place;
+    let ledger = load.stop().await?;
+    consumer.wait_for_events(ledger.len(), LONG).await?;
+    fixture.watch_slot().await?.catches_up(LONG).await?;
+    connector.stop().await?;
+    let topics = [fixture.topic("order")];
+    let mut seen = Consumer::new(&fixture.servers.kafka.bootstrap(), &topics)?;
+    let records = seen.read_committed_to_end().await?;
+    let repeated = Repeated::of(&fixture, &ledger, records).await?;
+    ensure!(
+        repeated.events == 0 && records.len() == ledger.len(),
+        "{} repeated\n{}",
+        repeated.events,
+        ended.text
     );
     Ok(())
 }

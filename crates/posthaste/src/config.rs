@@ -20,6 +20,8 @@ use crate::config_load;
 pub use crate::config_secret::{ConnectionUrl, Secret};
 use crate::config_units::{parse_duration, parse_size};
 use crate::connect_file::ConnectFiles;
+use crate::connect_secrets::ConnectSecrets;
+use crate::connector_words;
 use crate::first_start::FirstStart;
 use crate::policy::OnPoison;
 
@@ -51,12 +53,23 @@ pub struct Pipeline {
     pub connect: Option<ConnectConfig>,
     /// What a start without a slot has to respect.
     pub first_start: FirstStart,
+    /// What a connector's file takes from elsewhere, to be looked up again.
+    pub connect_secrets: Option<ConnectSecrets>,
     /// Where records go.
     pub kafka: Kafka,
     /// What is done with events that can never be delivered.
     pub poison: Poison,
     /// How long to wait before trying again.
     pub retry: Retry,
+}
+
+impl Pipeline {
+    /// Looks again where a connector's file points to for the database's login, before a connection is made.
+    pub fn renew_secrets(&mut self) {
+        if let Some(secrets) = &mut self.connect_secrets {
+            secrets.renew_source(&mut self.source);
+        }
+    }
 }
 
 /// `[source]`: the server and what to read from it. Either `url` or `host` says where it is, or libpq's `PGHOST`.
@@ -271,7 +284,11 @@ pub struct Request {
 /// The first thing that is wrong, with a code of the group PH01; the process should end with status 2.
 pub fn load(request: &Request) -> Result<Config, Problem> {
     let document = config_load::document(request)?;
-    let mut config = config_load::typed(&document)?;
+    let typed = config_load::typed(&document);
+    let mut config = typed.map_err(|problem| match document.first_start.after_debezium {
+        true => connector_words::in_connectors_words(problem),
+        false => problem,
+    })?;
     config_load::read_secret_files(&mut config)?;
     Ok(config)
 }

@@ -11,7 +11,8 @@ use crate::config_check::place;
 use crate::config_layout::{DEFAULT_PIPELINE_NAME, Document, is_legal_name};
 use crate::config_reference::OPAQUE_TABLE;
 use crate::config_tree::{Node, Origin, Table, Value, find, put, table_to_toml};
-use crate::connect_file::ConnectFiles;
+use crate::connect_file::{ConnectFiles, Outside};
+use crate::connect_secrets::ConnectSecrets;
 use crate::explain;
 use crate::first_start::FirstStart;
 
@@ -25,7 +26,9 @@ pub(crate) fn document(request: &Request) -> Result<Document, Problem> {
         format: request.format.clone(),
         ..request.connect.clone()
     };
-    let reading = files.read()?;
+    let texts = files.texts()?;
+    let outside = Outside::default();
+    let reading = files.interpret(&texts, &outside)?;
     if let Some(problem) = files.refusal(&reading) {
         return Err(problem);
     }
@@ -50,6 +53,7 @@ pub(crate) fn document(request: &Request) -> Result<Document, Problem> {
         pipeline,
         process: Table::new(),
         first_start: first_start(native),
+        connect_secrets: Some(ConnectSecrets::new(files, texts, outside, native)),
         remarks: remarks(&reading),
     })
 }

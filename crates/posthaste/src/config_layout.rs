@@ -5,6 +5,7 @@ use crate::config_check::{all_tables, place, unknown_table};
 use crate::config_reference::{PIPELINE_TABLES, PROCESS_TABLES};
 use crate::config_suggest::nearest;
 use crate::config_tree::{Node, Origin, Table, Value, quoted};
+use crate::connect_secrets::ConnectSecrets;
 use crate::first_start::FirstStart;
 
 /// The name of the pipeline in a file without `[[pipeline]]`.
@@ -25,6 +26,8 @@ pub(crate) struct Document {
     pub(crate) process: Table,
     /// What a start without a slot has to respect.
     pub(crate) first_start: FirstStart,
+    /// What a connector's file takes from elsewhere.
+    pub(crate) connect_secrets: Option<ConnectSecrets>,
     /// What deserves a word at every start.
     pub(crate) remarks: Vec<String>,
 }
@@ -46,6 +49,7 @@ impl Document {
                 pipeline: tree,
                 process,
                 first_start: FirstStart::default(),
+                connect_secrets: None,
                 remarks: Vec::new(),
             });
         };
@@ -67,6 +71,7 @@ impl Document {
             pipeline,
             process,
             first_start: FirstStart::default(),
+            connect_secrets: None,
             remarks: Vec::new(),
         })
     }

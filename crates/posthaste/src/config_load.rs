@@ -67,6 +67,7 @@ pub(crate) fn typed(document: &Document) -> Result<Config, Problem> {
         router: section(&document.pipeline, "router")?,
         connect: None,
         first_start: document.first_start,
+        connect_secrets: document.connect_secrets.clone(),
         kafka: section(&document.pipeline, "kafka")?,
         poison: section(&document.pipeline, "poison")?,
         retry: section(&document.pipeline, "retry")?,

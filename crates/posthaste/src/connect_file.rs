@@ -2,6 +2,8 @@
 //!
 //! `debezium` decides what the texts mean and never opens a file; here they are opened.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -29,6 +31,13 @@ pub struct ConnectFiles {
     pub secrets_directory: Option<PathBuf>,
 }
 
+/// What stands in the files themselves. It may hold secrets, so it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Texts {
+    connector: String,
+    worker: Option<String>,
+}
+
 impl ConnectFiles {
     /// Reads the files, and whatever they refer to.
     ///
@@ -37,16 +46,35 @@ impl ConnectFiles {
     /// A file that cannot be read or breaks the rules of its format. A key that cannot be followed is no error: it is in the
     /// [`Reading`].
     pub fn read(&self) -> Result<Reading, Problem> {
+        self.interpret(&self.texts()?, &Outside::default())
+    }
+
+    /// Reads the files alone.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be read.
+    pub(crate) fn texts(&self) -> Result<Texts, Problem> {
+        let worker = self.worker.as_deref().map(|path| text_of(path, "--worker"));
+        Ok(Texts {
+            connector: text_of(&self.file, "-c")?,
+            worker: worker.transpose()?,
+        })
+    }
+
+    /// Says what the files mean, and reads whatever they refer to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub(crate) fn interpret(&self, texts: &Texts, outside: &Outside) -> Result<Reading, Problem> {
         let name = self.file.display().to_string();
         let format = self.format.as_deref().map(str::parse::<Format>).transpose();
         let format = format.map_err(malformed)?;
-        let text = text_of(&self.file, "-c")?;
-        let worker = self.worker.as_deref().map(|path| text_of(path, "--worker"));
-        let worker = worker.transpose()?;
         let secrets_directory = self.secrets_directory.as_deref().map(Path::to_string_lossy);
-        let mut input = Input::new(&text, &name, &Outside);
+        let mut input = Input::new(&texts.connector, &name, outside);
         input.format = format;
-        input.worker = worker.as_deref();
+        input.worker = texts.worker.as_deref();
         input.brokers = self.brokers.as_deref();
         input.version = self.version.unwrap_or_default();
         input.secrets_directory = secrets_directory.as_deref();
@@ -158,7 +186,17 @@ fn bytes_of(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
 }
 
 /// What lies outside of the configuration: this machine's files, and this process's environment.
-struct Outside;
+#[derive(Default)]
+pub(crate) struct Outside {
+    asked: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl Outside {
+    /// The files that were asked for, whether they were there or not.
+    pub(crate) fn into_paths(self) -> Vec<PathBuf> {
+        self.asked.into_inner().into_iter().collect()
+    }
+}
 
 impl Lookup for Outside {
     fn environment(&self, name: &str) -> Option<String> {
@@ -168,6 +206,7 @@ impl Lookup for Outside {
     }
 
     fn file(&self, path: &str) -> Option<String> {
+        self.asked.borrow_mut().insert(path.into());
         String::from_utf8(bytes_of(Path::new(path)).ok()??).ok()
     }
 }
@@ -182,9 +221,9 @@ mod tests {
     #[test]
     fn names_that_are_none_have_no_value() {
         for name in ["", "A=B", "A\0B", "POSTHASTE_NO_SUCH_VARIABLE"] {
-            assert_eq!(Outside.environment(name), None);
+            assert_eq!(Outside::default().environment(name), None);
         }
-        assert!(Outside.environment("PATH").is_some());
+        assert!(Outside::default().environment("PATH").is_some());
     }
 
     #[test]
@@ -192,14 +231,17 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("f");
         let path = file.to_str().expect("a path of text");
-        assert_eq!(Outside.file(path), None);
+        assert_eq!(Outside::default().file(path), None);
         std::fs::write(&file, "text\n").expect("written");
-        assert_eq!(Outside.file(path).as_deref(), Some("text\n"));
+        assert_eq!(Outside::default().file(path).as_deref(), Some("text\n"));
         std::fs::write(&file, b"\xFF").expect("written");
-        assert_eq!(Outside.file(path), None);
+        assert_eq!(Outside::default().file(path), None);
         std::fs::write(&file, vec![b'a'; 1024 * 1024 + 1]).expect("written");
-        assert_eq!(Outside.file(path), None);
-        assert_eq!(Outside.file(folder.path().to_str().expect("text")), None);
+        assert_eq!(Outside::default().file(path), None);
+        assert_eq!(
+            Outside::default().file(folder.path().to_str().expect("text")),
+            None
+        );
     }
 
     #[test]

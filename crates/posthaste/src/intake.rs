@@ -9,10 +9,11 @@ use pgoutput::{
     TransactionId, Transactions, decode, peek_relation_id,
 };
 use router::RouteError;
-use router::connect::{LogicalMessage, Routed};
+use router::connect::{Catalog, LogicalMessage, Routed};
 use sink::{Batch, Entry, Position};
 use thiserror::Error;
 
+use crate::catalog_watch::{CatalogWatch, Outdated};
 use crate::done::{Done, Misfit};
 use crate::poison::{self, Became, Poison};
 use crate::routing::Routing;
@@ -27,6 +28,7 @@ pub struct Intake {
     poison: Poison,
     /// Rows of this schema are ours, and never events.
     own_schema: String,
+    catalog: CatalogWatch,
     ignored: Ignored,
     verbatim_told: u64,
     newest: Lsn,
@@ -187,6 +189,7 @@ impl Intake {
             tolerance,
             poison: Poison::default(),
             own_schema: String::new(),
+            catalog: CatalogWatch::default(),
             ignored: Ignored::default(),
             verbatim_told: 0,
             newest: Lsn::ZERO,
@@ -218,6 +221,23 @@ impl Intake {
     pub fn behind(mut self, position: Position) -> Self {
         self.done = Done::new(position);
         self
+    }
+
+    /// The router's catalog says what held at `position` or later. Call it before the first frame.
+    pub fn catalog_read_at(&mut self, position: Lsn) {
+        self.catalog.read_at(position);
+    }
+
+    /// The table about which the catalog has to be read again before the next frame is taken.
+    #[must_use]
+    pub fn outdated_catalog(&self) -> Option<&Outdated> {
+        self.catalog.outdated()
+    }
+
+    /// Takes what a later reading of the catalog says; it was made at `position` or later.
+    pub fn extend_catalog(&mut self, position: Lsn, later: Catalog) {
+        self.routing.extend_catalog(later);
+        self.catalog.read_at(position);
     }
 
     /// Takes one `CopyData` body, appending what it yields to the batch. `now_ms` is the wall clock.
@@ -362,6 +382,7 @@ impl Intake {
             Step::Begin(transaction) => {
                 self.done.begin(&transaction)?;
                 self.newest = transaction.final_lsn;
+                self.catalog.begin(transaction);
                 self.taken_over
                     .take_if(|taken_over| taken_over.is_over(transaction));
                 batch.entries.push(Entry::Begin(transaction));
@@ -375,7 +396,7 @@ impl Intake {
                 }
             }
             Step::Relation(relation) if relation.namespace == self.own_schema => {}
-            Step::Relation(relation) => self.routing.handle_relation(relation),
+            Step::Relation(relation) => self.catalog.note(relation, &mut self.routing),
             Step::Insert(row) => {
                 let is_done = self.done.has(row.insert_index);
                 let taken_over = self.taken_over.as_mut();

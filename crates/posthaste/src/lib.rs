@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod brokers;
 mod captured;
+pub mod catalog_watch;
 mod claim;
 pub mod cli;
 pub mod cli_connect;
@@ -34,6 +35,8 @@ mod config_units;
 mod config_value;
 mod connect_catalog;
 pub mod connect_file;
+pub mod connect_secrets;
+mod connector_words;
 pub mod dead_letter;
 pub mod diff;
 pub mod diff_rules;

@@ -140,6 +140,7 @@ impl<'a> Pipeline<'a> {
         loop {
             self.health.beat();
             self.settle_aside().await?;
+            self.refresh_catalog().await?;
             self.release_hold()?;
             self.send_status().await?;
             let look_at = self.look_for_parked_at();
@@ -172,6 +173,7 @@ impl<'a> Pipeline<'a> {
         let deadline = Instant::now() + drain_timeout;
         loop {
             self.settle_aside().await?;
+            self.refresh_catalog().await?;
             self.release_hold()?;
             let reading_on = read_on && self.is_unfinished();
             if !reading_on {
@@ -301,6 +303,19 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
+    /// Reads the catalog again where a table may have changed; no row of it was taken since.
+    async fn refresh_catalog(&mut self) -> Result<(), RunError> {
+        let Some(outdated) = self.intake.outdated_catalog() else {
+            return Ok(());
+        };
+        let (position, catalog) = self.source.read_catalog(outdated).await?;
+        if let Some(lot) = &mut self.lot {
+            lot.rerouting.extend_catalog(catalog.clone());
+        }
+        self.intake.extend_catalog(position, catalog);
+        Ok(())
+    }
+
     /// Takes the frames that are already here, without waiting, until the batch is full. They arrived together, so one
     /// reading of the clock serves them all.
     fn take_buffered(
@@ -313,6 +328,7 @@ impl<'a> Pipeline<'a> {
             .current()
             .is_some_and(|batch| !is_full(batch))
             && !self.intake.poison().is_full()
+            && self.intake.outdated_catalog().is_none()
             && !enough(&self.intake)
         {
             let Some(frame) = self.source.buffered_frame()? else {

@@ -82,6 +82,12 @@ pub enum RunError {
     /// The command that gives the password did not.
     #[error(transparent)]
     Token(Box<Problem>),
+    /// A table was changed, and what the catalog says of it now could not be had.
+    #[error("the catalog says nothing of {table} in time")]
+    CatalogUnread {
+        /// The table.
+        table: String,
+    },
     /// The publishing thread is gone.
     #[error(transparent)]
     ThreadEnded(#[from] ThreadEnded),
@@ -267,6 +273,12 @@ fn judge(error: RunError, at: Lsn) -> Verdict {
         RunError::RouterConfig(error) => halt(explain::router_config(error)),
         RunError::Problem(problem) => halt(*problem),
         RunError::Token(problem) => retry(Target::Postgres, *problem),
+        RunError::CatalogUnread { table } => retry(
+            Target::Postgres,
+            Problem::new(Code::ServerStalled, format!("catalog, about table {table}"))
+                .found("no answer in time")
+                .needed("its columns as they are after a change of the table"),
+        ),
         RunError::ThreadEnded(error) => halt(
             Problem::new(Code::Unexpected, "publishing thread")
                 .found("it ended")

@@ -214,10 +214,7 @@ pub async fn check(
         end: slot_confirmed,
     });
     warnings.extend(gap.map(|gap| gap.tell(&wanted.slot)));
-    let catalog = match &wanted.connect {
-        Some(_) => Some(connect_catalog::read(sql, &tables).await?),
-        None => None,
-    };
+    let catalog = connect_catalog::read_if_shown(sql, wanted, &tables).await?;
     let slot_unread =
         created.slot || (wanted.slot_use && Slot::is_unread(sql, &wanted.slot).await?);
     let history = History {

@@ -94,10 +94,7 @@ pub async fn run(
         table.judge(&wanted.columns)?;
         tables.push(table);
     }
-    let catalog = match &wanted.connect {
-        Some(_) => Some(connect_catalog::read(&sql, &tables).await?),
-        None => None,
-    };
+    let catalog = connect_catalog::read_if_shown(&sql, &wanted, &tables).await?;
     let mapped = tables
         .iter()
         .flat_map(|table| table.mapped_types(&wanted.columns));

@@ -1,7 +1,7 @@
 //! Rerouting: parked rows through a router of their own. Pure.
 
 use pgoutput::{Message, Row, decode};
-use router::connect::Routed;
+use router::connect::{Catalog, Routed};
 use sink::{Batch, Entry};
 
 use crate::codes::Code;
@@ -20,6 +20,11 @@ impl Rerouting {
     #[must_use]
     pub fn new(routing: impl Into<Routing>) -> Self {
         Self(routing.into())
+    }
+
+    /// Adds what a later reading of the catalog says.
+    pub fn extend_catalog(&mut self, later: Catalog) {
+        self.0.extend_catalog(later);
     }
 
     /// Appends the record of a parked row to the batch, by the configuration of today.

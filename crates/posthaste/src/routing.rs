@@ -49,6 +49,24 @@ impl Routing {
         Ok(router.into())
     }
 
+    /// Whether records of this relation show what only the catalog has: defaults, whether NULL may stand, what types are
+    /// made of.
+    #[must_use]
+    pub fn shows_catalog(&self, relation: &Relation) -> bool {
+        match self {
+            Self::Native(_) => false,
+            Self::Connect(router) => router.captures(&relation.namespace, &relation.name),
+        }
+    }
+
+    /// Adds what a later reading of the catalog says.
+    pub fn extend_catalog(&mut self, later: Catalog) {
+        match self {
+            Self::Native(_) => {}
+            Self::Connect(router) => router.extend_catalog(later),
+        }
+    }
+
     /// Takes note of a Type message.
     pub fn handle_type(&mut self, oid: u32, namespace: &str, name: &str) {
         match self {

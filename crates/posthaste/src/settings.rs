@@ -1,5 +1,6 @@
 //! Settings: the configuration, handed to each crate in that crate's own words.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use replication::{ConnectOptions, Secret, process_environment};
@@ -8,8 +9,9 @@ use router::connect::{ConnectRouter, OpInvalidBehavior};
 use sink::{KafkaConfig, Limits, PositionTopic, ReadSecrets, TransactionConfig};
 
 use crate::codes::Problem;
-use crate::config::{Delivery, Kafka, Pipeline, Source};
+use crate::config::{Delivery, Pipeline, Source};
 use crate::config_secret::read_secret_file;
+use crate::connect_secrets::ConnectSecrets;
 use crate::dead_letter::DeadLetters;
 use crate::explain;
 use crate::intake::Tolerance;
@@ -139,8 +141,8 @@ pub fn kafka_config(pipeline: &Pipeline) -> KafkaConfig {
         properties: properties
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
-        secrets: read_secrets(kafka),
-        secret_files: kafka.properties_files.values().cloned().collect(),
+        secrets: read_secrets(pipeline),
+        secret_files: secret_files(pipeline),
         topic_creation: pipeline
             .connect
             .as_ref()
@@ -149,14 +151,19 @@ pub fn kafka_config(pipeline: &Pipeline) -> KafkaConfig {
     }
 }
 
-/// Reads `kafka.properties_files` again, each time that a client is made. What cannot be read stays as it was at the start.
-fn read_secrets(kafka: &Kafka) -> Option<ReadSecrets> {
-    if kafka.properties_files.is_empty() {
+/// Reads `kafka.properties_files`, and what a connector's file points to, each time that a client is made. What cannot be read
+/// stays as it was at the start.
+fn read_secrets(pipeline: &Pipeline) -> Option<ReadSecrets> {
+    let kafka = &pipeline.kafka;
+    if kafka.properties_files.is_empty() && pipeline.connect_secrets.is_none() {
         return None;
     }
     let files = kafka.properties_files.clone();
+    let (connect, properties) = (pipeline.connect_secrets.clone(), kafka.properties.clone());
     Some(Arc::new(move || {
-        let mut secrets = Vec::with_capacity(files.len());
+        let connect = connect.as_ref();
+        let mut secrets =
+            connect.map_or_else(Vec::new, |connect| connect.changed_properties(&properties));
         for (name, path) in &files {
             match read_secret_file(&format!("kafka.properties_files.{name}"), path) {
                 Ok(secret) => secrets.push((name.clone(), secret.reveal().to_owned())),
@@ -165,6 +172,14 @@ fn read_secrets(kafka: &Kafka) -> Option<ReadSecrets> {
         }
         secrets
     }))
+}
+
+/// The files that this comes from: another content of one asks for another client where the brokers refuse this one.
+fn secret_files(pipeline: &Pipeline) -> Vec<PathBuf> {
+    let connect = pipeline.connect_secrets.as_ref();
+    let connect = connect.map_or(&[][..], ConnectSecrets::paths);
+    let native = pipeline.kafka.properties_files.values();
+    native.chain(connect).cloned().collect()
 }
 
 /// How Kafka transactions are cut, where delivery is exactly once.
@@ -212,8 +227,7 @@ pub fn limits(pipeline: &Pipeline) -> Limits {
 fn keywords(source: &Source) -> Vec<(&'static str, String)> {
     let mut keywords = Vec::new();
     let mut put = |name, value: Option<String>| keywords.extend(value.map(|value| (name, value)));
-    let path =
-        |path: &Option<std::path::PathBuf>| path.as_deref().map(|path| path.display().to_string());
+    let path = |path: &Option<PathBuf>| path.as_deref().map(|path| path.display().to_string());
     put("host", joined(&source.host));
     put("port", joined(&source.port));
     put("user", source.user.clone());

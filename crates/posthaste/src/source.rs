@@ -13,7 +13,10 @@ use router::connect::Catalog;
 use tokio_postgres::Client;
 use tracing::warn;
 
+use crate::catalog_watch::Outdated;
 use crate::config::Pipeline as Settings;
+use crate::connect_catalog;
+use crate::connector_words;
 use crate::policy::RunError;
 use crate::preconditions::{self, Checked, Wanted};
 use crate::progress::Timing;
@@ -34,6 +37,8 @@ pub struct Source {
     copy: CopyBoth,
     checked: Checked,
     status_interval: Duration,
+    /// Where Debezium is followed: how to reach the catalog again.
+    settings: Option<Box<Settings>>,
     told: Told,
 }
 
@@ -51,7 +56,8 @@ impl Opened {
         let options = connect_options(settings).await?;
         let (sql, client, checked) = preconditions::open(&options, wanted).await?;
         for warning in &checked.warnings {
-            warn!(code = %warning.code, "{}", warning.text);
+            let text = connector_words::text_told_to(settings, &warning.text);
+            warn!(code = %warning.code, "{text}");
         }
         let sql = Some(sql);
         Ok(Self {
@@ -115,6 +121,10 @@ impl Opened {
             copy,
             checked: self.checked,
             status_interval: settings.source.status_interval,
+            settings: settings
+                .connect
+                .is_some()
+                .then(|| Box::new(settings.clone())),
             told,
         })
     }
@@ -145,6 +155,23 @@ impl Source {
         self.checked.catalog.clone()
     }
 
+    /// What the catalog says now of a table that has changed, on a connection of its own; and a position at which all of
+    /// it held already.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached or does not answer in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn read_catalog(&self, outdated: &Outdated) -> Result<(Lsn, Catalog), RunError> {
+        match &self.settings {
+            Some(settings) => connect_catalog::read_anew(settings, outdated).await,
+            None => Ok((Lsn::new(u64::MAX), Catalog::new())),
+        }
+    }
+
     /// The intervals of the conversation with this server.
     #[must_use]
     pub fn timing(&self) -> Timing {
@@ -172,6 +199,7 @@ impl Source {
             copy,
             checked,
             status_interval: Duration::from_secs(10),
+            settings: None,
             told: Told {
                 slot: String::new(),
                 publication: String::new(),

@@ -16,6 +16,7 @@ use crate::backoff::Backoff;
 use crate::clock::Now;
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
+use crate::connector_words;
 use crate::exactly_once::ExactlyOnce;
 use crate::health::Health;
 use crate::intake::Intake;
@@ -140,14 +141,16 @@ impl Supervisor {
                 continue;
             }
             match policy::decide(error, self.memory.confirmed(), self.fail_fast) {
-                Verdict::Halt(mut problem) => {
+                Verdict::Halt(problem) => {
+                    let mut problem = connector_words::told_to(&self.settings, *problem);
                     self.name_culprit(&mut problem);
                     self.health.failed(&problem);
                     self.metrics.error(problem.code);
                     self.memory.save();
-                    return Err(*problem);
+                    return Err(problem);
                 }
-                Verdict::Retry(retry) => {
+                Verdict::Retry(mut retry) => {
+                    *retry.problem = connector_words::told_to(&self.settings, *retry.problem);
                     if self.wait(retry).await == Waited::StopAskedFor {
                         return Ok(self.stop_between());
                     }
@@ -189,6 +192,7 @@ impl Supervisor {
     /// One connection, from opening it to its end.
     async fn attempt(&mut self) -> Result<Drained, RunError> {
         self.health.connecting();
+        self.settings.renew_secrets();
         let mut publishing = match self.publishing.take() {
             Some(publishing) => publishing,
             None => self.start_publishing()?,
@@ -244,8 +248,7 @@ impl Supervisor {
         self.resumed(start.as_lsn(), publishing.is_kafka_lost());
         let began = Instant::now();
         let poison = Poison::new(self.rules.clone(), watchlist);
-        let intake = Intake::new(routing, settings::tolerance(&self.settings)).behind(done);
-        let mut intake = intake.with_poison(poison, &self.settings.poison.schema);
+        let mut intake = self.intake(&source, routing, poison).behind(done);
         intake.take_over(self.memory.taken_over());
         let pipeline = Pipeline::new(
             source,
@@ -270,6 +273,17 @@ impl Supervisor {
             self.backoff.reset();
         }
         outcome
+    }
+
+    /// What takes the frames of one connection.
+    fn intake(&self, source: &Source, routing: Routing, poison: Poison) -> Intake {
+        let intake = Intake::new(routing, settings::tolerance(&self.settings));
+        let mut intake = intake.with_poison(poison, &self.settings.poison.schema);
+        if source.catalog().is_some() {
+            // Asked for before the catalog was read.
+            intake.catalog_read_at(source.checked().server_wal_position);
+        }
+        intake
     }
 
     /// A new slot stands where it stands: nothing that is remembered of the lost one counts any more.

@@ -78,6 +78,15 @@ impl Catalog {
             .insert(column.to_owned(), about);
     }
 
+    /// Takes over what a later reading says. What only the earlier one has stays: a column that was dropped meanwhile may
+    /// still come in rows written before.
+    pub fn extend(&mut self, later: Self) {
+        self.types.extend(later.types);
+        for (table, columns) in later.tables {
+            self.tables.entry(table).or_default().extend(columns);
+        }
+    }
+
     pub(crate) fn type_by_oid(&self, oid: u32) -> Option<&CatalogType> {
         self.types.get(&oid)
     }

@@ -2,7 +2,6 @@
 
 use pgoutput::{Relation, Row};
 
-use super::builtin_type::{array_element, builtin_name};
 use super::catalog::{Catalog, CatalogType, CatalogTypeKind};
 use super::connect_plan::ConnectPlan;
 use super::converter::Refusal;
@@ -108,22 +107,11 @@ impl ConnectRouter {
             .collect();
     }
 
-    /// Whether the catalog lacks something about this relation: a type, or a column. The caller can read the catalog
-    /// again then, before [`handle_relation`](Self::handle_relation); otherwise the column is taken as nullable and
-    /// without a default, and one of an unknown type as missing.
-    #[must_use]
-    pub fn needs_catalog(&self, relation: &Relation) -> bool {
-        if !self.tables.captures(&relation.namespace, &relation.name) {
-            return false;
-        }
-        let known = self.catalog.columns(&relation.namespace, &relation.name);
-        relation.columns.iter().any(|column| {
-            let oid = column.type_oid;
-            let has_type = builtin_name(oid).is_some()
-                || array_element(oid).is_some()
-                || self.catalog.type_by_oid(oid).is_some();
-            !has_type || !known.is_some_and(|known| known.contains_key(&column.name))
-        })
+    /// Adds what a later reading of the catalog says, and plans all relations anew.
+    pub fn extend_catalog(&mut self, later: Catalog) {
+        let mut catalog = std::mem::take(&mut self.catalog);
+        catalog.extend(later);
+        self.set_catalog(catalog);
     }
 
     /// Takes note of a Type message. The catalog has the last word, as the stream names a domain by its base type and

@@ -10,6 +10,7 @@ use crate::cli::CheckArgs;
 use crate::codes::{Code, Problem};
 use crate::commands::printing::as_problem;
 use crate::config::{self, Pipeline};
+use crate::connector_words;
 use crate::explain;
 use crate::logging;
 use crate::parking_lot::Found;
@@ -26,8 +27,10 @@ pub async fn run(arguments: &CheckArgs, out: &mut dyn Write) -> Result<(), Probl
     let config = config::load(&arguments.config.request(&arguments.log))?;
     logging::init(&config.log)?;
     for pipeline in &config.pipelines {
-        let checked = check_postgres(pipeline).await.map_err(as_problem)?;
-        check_kafka(pipeline).await?;
+        let told = |problem| connector_words::told_to(pipeline, problem);
+        let checked = check_postgres(pipeline).await.map_err(as_problem);
+        let checked = checked.map_err(told)?;
+        check_kafka(pipeline).await.map_err(told)?;
         report(pipeline, &checked, out).map_err(|error| {
             Problem::new(Code::Unexpected, "standard output")
                 .found(error.kind().to_string())
@@ -62,7 +65,8 @@ async fn check_kafka(pipeline: &Pipeline) -> Result<(), Problem> {
 
 fn report(pipeline: &Pipeline, checked: &Checked, out: &mut dyn Write) -> std::io::Result<()> {
     for warning in &checked.warnings {
-        writeln!(out, "warning: {}", warning.text)?;
+        let text = connector_words::text_told_to(pipeline, &warning.text);
+        writeln!(out, "warning: {text}")?;
     }
     writeln!(
         out,

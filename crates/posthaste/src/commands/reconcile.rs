@@ -6,6 +6,7 @@ use crate::cli_reconcile::ReconcileArgs;
 use crate::codes::Problem;
 use crate::commands::printing::{as_problem, unwritten};
 use crate::config;
+use crate::connector_words;
 use crate::logging;
 use crate::reconcile::{self, Outcome, Wish};
 
@@ -22,7 +23,8 @@ pub async fn run(arguments: &ReconcileArgs, out: &mut dyn Write) -> Result<u8, P
     let mut status = 0;
     for pipeline in &config.pipelines {
         let outcome = reconcile::run(pipeline, &wish, out).await;
-        let outcome = outcome.map_err(as_problem)?;
+        let told = |error| connector_words::told_to(pipeline, as_problem(error));
+        let outcome = outcome.map_err(told)?;
         summarize(&outcome, &wish, out).map_err(unwritten)?;
         if !outcome.is_clean() {
             status = EXIT_ROWS_LEFT;

@@ -18,7 +18,7 @@ use crate::preconditions::{self, CheckError, Checked, Wanted};
 use crate::routing::Routing;
 use crate::source::Opened;
 use crate::takeover_offset::{self, Key};
-use crate::{explain, settings, takeover_scan};
+use crate::{connector_words, explain, settings, takeover_scan};
 
 /// Compares slot and stored offset, tells what would be done, and does it if asked.
 ///
@@ -48,9 +48,10 @@ pub async fn run(arguments: &TakeoverArgs, out: &mut dyn Write) -> Result<(), Pr
         pipeline,
     };
     // The slot first: while it is read, the offset is not the last one.
-    let found = given.look_at_slot().await?;
+    let told = |problem| connector_words::told_to(pipeline, problem);
+    let found = given.look_at_slot().await.map_err(told)?;
     let stored = takeover_offset::read(&arguments.offsets, given.key(), native, pipeline)?;
-    let options = given.weigh(found, &stored).await?;
+    let options = given.weigh(found, &stored).await.map_err(told)?;
     let mut text = String::new();
     given.report(&mut text, &stored, &options);
     let outcome = options
@@ -233,7 +234,8 @@ impl Given<'_> {
         );
         put("server", format!("its WAL ends at {}", options.wal_end));
         for warning in &checked.warnings {
-            put("warning", warning.text.clone());
+            let text = connector_words::text_told_to(self.pipeline, &warning.text);
+            put("warning", text);
         }
         put("start", options.at_least_once.start.to_string());
         for reason in &options.at_least_once.explanation {
