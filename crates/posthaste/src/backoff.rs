@@ -135,7 +135,7 @@ mod tests {
             let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10), seed);
             let mut waited = Duration::ZERO;
             let mut tries = 0;
-            while waited < Duration::from_secs(90) {
+            while waited < Duration::from_secs(90) && tries <= 20 {
                 waited += backoff.next_delay();
                 tries += 1;
             }

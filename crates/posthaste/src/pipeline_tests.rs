@@ -84,8 +84,10 @@ async fn run(
         None,
     );
     pipeline.pacing = pacing;
+    let began = Instant::now();
     let stop = async move {
         while !stop_when() {
+            assert!(began.elapsed() < PATIENCE, "it does not come to its end");
             tokio::task::yield_now().await;
         }
         trigger.request();
@@ -239,6 +241,8 @@ fn transaction(n: u64) -> Vec<u8> {
     .concat()
 }
 
+/// Far more than any machine needs, so that a loop that stands still is a failure and not a test without an end.
+const PATIENCE: Duration = Duration::from_secs(60);
 const TRANSACTIONS: u64 = 2_000;
 const SINGLE_READS: u64 = 50;
 
