@@ -10,6 +10,8 @@
 mod connect;
 #[path = "config/defaults.rs"]
 mod defaults;
+#[path = "config/hostile.rs"]
+mod hostile;
 #[path = "config/precedence.rs"]
 mod precedence;
 #[path = "config/refused.rs"]
