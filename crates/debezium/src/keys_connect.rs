@@ -8,6 +8,8 @@ use crate::keys::{Key, always, key};
 const OWN_CLUSTER: &str = "it is about workers finding each other; one process runs one pipeline";
 const OWN_TOPICS: &str = "the slot is the only store of the position; nothing is kept in topics";
 const OWN_PAGES: &str = "there is no REST interface; see [http] listen";
+const EXACTLY_ONCE: &str = "the connector's exactly.once.support decides: with required, delivery is exactly once, otherwise \
+    at least once";
 const WORKER_OWN: &str = "of the worker's own connections; the connector's producer takes `producer.` and \
     `producer.override.` keys only";
 
@@ -26,7 +28,7 @@ pub(crate) const FRAMEWORK: &[Key] = &[
     key("errors.retry.delay.max.ms", Int(0), Ignored("transforms and converters do not fail for a while only")).default(&[always("60000")]),
     key("errors.log.enable", Bool, Ignored("each skipped row is logged with its position")).default(&[always("false")]),
     key("errors.log.include.messages", Bool, Ignored("contents of rows are never logged")).default(&[always("false")]),
-    key("config.action.reload", Text, Ignored("secrets are read at start; restart the process when they change")).default(&[always("restart")]),
+    key("config.action.reload", Text, Ignored("secrets are looked up again at each connection to PostgreSQL and for each Kafka client; nothing has to be restarted")).default(&[always("restart")]),
     key("exactly.once.support", Text, Words(&[
         ("requested", I, "asks for exactly-once only where a worker offers it; delivery is at least once unless it says required"),
         ("required", M, "kafka.delivery = exactly-once"),
@@ -73,42 +75,121 @@ pub(crate) const TOPIC_GROUP: &[Key] = &[
 /// The worker's own options.
 pub(crate) const WORKER: &[Key] = &[
     key("bootstrap.servers", Text, Mapped("kafka.brokers")),
-    key("key.converter", Text, Kept("bytes of the key, where the connector does not say")),
-    key("value.converter", Text, Kept("bytes of the value, where the connector does not say")),
-    key("header.converter", Text, Kept("bytes of the headers, where the connector does not say")),
+    key(
+        "key.converter",
+        Text,
+        Kept("bytes of the key, where the connector does not say"),
+    ),
+    key(
+        "value.converter",
+        Text,
+        Kept("bytes of the value, where the connector does not say"),
+    ),
+    key(
+        "header.converter",
+        Text,
+        Kept("bytes of the headers, where the connector does not say"),
+    ),
     key("group.id", Text, Ignored(OWN_CLUSTER)),
-    key("client.id", Text, Ignored("the client's name is set with [kafka] client_id")),
-    key("offset.storage.topic", Text, Mapped("`takeover` reads the stored offset there; nothing is written to it")),
-    key("offset.storage.file.filename", Text, Ignored("the slot is the only store of the position; \
-        `takeover` reads the stored offset from that file if it is given with --offsets")),
+    key(
+        "client.id",
+        Text,
+        Ignored("the client's name is set with [kafka] client_id"),
+    ),
+    key(
+        "offset.storage.topic",
+        Text,
+        Mapped("`takeover` reads the stored offset there; nothing is written to it"),
+    ),
+    key(
+        "offset.storage.file.filename",
+        Text,
+        Ignored(
+            "the slot is the only store of the position; \
+        `takeover` reads the stored offset from that file if it is given with --offsets",
+        ),
+    ),
     key("offset.storage.partitions", Int(-1), Ignored(OWN_TOPICS)),
-    key("offset.storage.replication.factor", Int(-1), Ignored(OWN_TOPICS)),
-    key("offset.flush.interval.ms", Int(0), Ignored("the position is confirmed as soon as Kafka has acknowledged \
-        it")).default(&[always("60000")]),
-    key("offset.flush.timeout.ms", Int(0), Ignored("the position is confirmed as soon as Kafka has acknowledged \
-        it")).default(&[always("5000")]),
+    key(
+        "offset.storage.replication.factor",
+        Int(-1),
+        Ignored(OWN_TOPICS),
+    ),
+    key(
+        "offset.flush.interval.ms",
+        Int(0),
+        Ignored(
+            "the position is confirmed as soon as Kafka has acknowledged \
+        it",
+        ),
+    )
+    .default(&[always("60000")]),
+    key(
+        "offset.flush.timeout.ms",
+        Int(0),
+        Ignored(
+            "the position is confirmed as soon as Kafka has acknowledged \
+        it",
+        ),
+    )
+    .default(&[always("5000")]),
     key("config.storage.topic", Text, Ignored(OWN_TOPICS)),
-    key("config.storage.replication.factor", Int(-1), Ignored(OWN_TOPICS)),
+    key(
+        "config.storage.replication.factor",
+        Int(-1),
+        Ignored(OWN_TOPICS),
+    ),
     key("status.storage.topic", Text, Ignored(OWN_TOPICS)),
     key("status.storage.partitions", Int(-1), Ignored(OWN_TOPICS)),
-    key("status.storage.replication.factor", Int(-1), Ignored(OWN_TOPICS)),
-    key("config.providers", Text, Kept("where `${provider:path:key}` is looked up")),
-    key("topic.creation.enable", Bool, Kept("whether the connector's topic.creation keys count")).default(&[always("true")]),
-    key("exactly.once.source.support", Text, Words(&[
-        ("disabled", I, "delivery is at least once"),
-        ("preparing", I, "delivery is at least once"),
-        ("enabled", M, "delivery is at least once here: a crash may repeat events, with the same header `id`"),
-    ])).default(&[always("disabled")]),
-    key("connector.client.config.override.policy", Text, Kept("whether the connector's producer.override keys count")).default(&[always("All")]),
+    key(
+        "status.storage.replication.factor",
+        Int(-1),
+        Ignored(OWN_TOPICS),
+    ),
+    key(
+        "config.providers",
+        Text,
+        Kept("where `${provider:path:key}` is looked up"),
+    ),
+    key(
+        "topic.creation.enable",
+        Bool,
+        Kept("whether the connector's topic.creation keys count"),
+    )
+    .default(&[always("true")]),
+    key(
+        "exactly.once.source.support",
+        Text,
+        Words(&[
+            ("disabled", I, EXACTLY_ONCE),
+            ("preparing", I, EXACTLY_ONCE),
+            ("enabled", M, EXACTLY_ONCE),
+        ]),
+    )
+    .default(&[always("disabled")]),
+    key(
+        "connector.client.config.override.policy",
+        Text,
+        Kept("whether the connector's producer.override keys count"),
+    )
+    .default(&[always("All")]),
     key("plugin.path", Text, Ignored("there are no plugins")),
     key("plugin.discovery", Text, Ignored("there are no plugins")),
-    key("task.shutdown.graceful.timeout.ms", Int(0), Ignored("stopping is limited by [kafka] drain_timeout")),
+    key(
+        "task.shutdown.graceful.timeout.ms",
+        Int(0),
+        Ignored("stopping is limited by [kafka] drain_timeout"),
+    ),
     key("heartbeat.interval.ms", Int(0), Ignored(OWN_CLUSTER)),
     key("session.timeout.ms", Int(0), Ignored(OWN_CLUSTER)),
     key("rebalance.timeout.ms", Int(0), Ignored(OWN_CLUSTER)),
     key("worker.sync.timeout.ms", Int(0), Ignored(OWN_CLUSTER)),
     key("worker.unsync.backoff.ms", Int(0), Ignored(OWN_CLUSTER)),
-    key("scheduled.rebalance.max.delay.ms", Int(0), Ignored(OWN_CLUSTER)),
+    key(
+        "scheduled.rebalance.max.delay.ms",
+        Int(0),
+        Ignored(OWN_CLUSTER),
+    ),
     key("connect.protocol", Text, Ignored(OWN_CLUSTER)),
     key("listeners", Text, Ignored(OWN_PAGES)),
     key("admin.listeners", Text, Ignored(OWN_PAGES)),
@@ -118,8 +199,16 @@ pub(crate) const WORKER: &[Key] = &[
     key("security.protocol", Text, Ignored(WORKER_OWN)),
     key("internal.key.converter", Text, Ignored(OWN_TOPICS)),
     key("internal.value.converter", Text, Ignored(OWN_TOPICS)),
-    key("metric.reporters", Text, Ignored("metrics are ours; see docs/metrics.md")),
-    key("auto.include.jmx.reporter", Bool, Ignored("metrics are ours; see docs/metrics.md")),
+    key(
+        "metric.reporters",
+        Text,
+        Ignored("metrics are ours; see docs/metrics.md"),
+    ),
+    key(
+        "auto.include.jmx.reporter",
+        Bool,
+        Ignored("metrics are ours; see docs/metrics.md"),
+    ),
 ];
 
 /// Worker options known by how they begin.
