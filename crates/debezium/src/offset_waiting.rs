@@ -7,9 +7,9 @@ use crate::offset::{Plan, SkipRule};
 /// A row of an outbox that waits in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitingRow {
-    /// Its transaction.
-    pub transaction: u32,
-    /// Where that transaction's COMMIT record begins.
+    /// Its transaction; none for a logical message that stands outside of any.
+    pub transaction: Option<u32>,
+    /// Where that transaction's COMMIT record begins; of such a message, its own position.
     pub final_lsn: Lsn,
     /// Its own position.
     pub lsn: Lsn,
@@ -24,6 +24,8 @@ pub struct Waiting {
     position: Lsn,
     rows: u64,
     open: OpenRows,
+    /// Messages outside of any transaction that arrived before the open one: published before it, and named by no offset.
+    messages_before: u64,
     past_open: bool,
 }
 
@@ -54,6 +56,7 @@ impl Waiting {
             position: plan.open.map_or(Lsn::ZERO, |open| open.done),
             rows: 0,
             open: OpenRows::default(),
+            messages_before: 0,
             past_open: plan.open.is_none(),
         }
     }
@@ -64,7 +67,13 @@ impl Waiting {
             return;
         }
         self.rows += 1;
-        if *self.transaction.get_or_insert(row.transaction) != row.transaction {
+        let Some(transaction) = row.transaction else {
+            // The server sends such a message when it reads it, and a transaction at its COMMIT: none comes amid its rows.
+            self.past_open |= self.open != OpenRows::default();
+            self.messages_before += u64::from(!self.past_open);
+            return;
+        };
+        if *self.transaction.get_or_insert(transaction) != transaction {
             self.past_open = true;
             return;
         }
@@ -101,6 +110,7 @@ impl Plan {
     pub fn repeats_max(&self, waiting: &Waiting) -> Repeats {
         use crate::offset::AtPosition::{Send, SkipFirst, SkipIfAlone};
         let OpenRows { before, at, after } = waiting.open;
+        let messages = waiting.messages_before;
         let skipped_at = match self.skip_resolved(waiting).map(|rule| rule.at) {
             Some(SkipFirst(count)) => count.min(at),
             Some(Send | SkipIfAlone) | None => 0,
@@ -112,11 +122,11 @@ impl Plan {
             },
             // The whole transaction counts: the last flush may have waited in vain.
             (Some(_), None) => Repeats {
-                after_stop: before + at + after,
+                after_stop: messages + before + at + after,
                 after_kill: waiting.rows,
             },
             (Some(_), Some(_)) => Repeats {
-                after_stop: at - skipped_at,
+                after_stop: messages + at - skipped_at,
                 after_kill: waiting.rows - before - skipped_at,
             },
         }

@@ -132,6 +132,47 @@ fn what_is_converted_is_toml_that_means_the_same() {
     assert_eq!(connect, native.connect);
 }
 
+/// What runs in place of the old file is what the report says to write, and nothing besides.
+#[test]
+fn the_old_names_with_their_fixes_applied_are_the_new_file() {
+    let old = include_str!("cases/f_old_names/connector.properties");
+    let new = include_str!("cases/f_new_names/connector.properties");
+    let reading = debezium::read(&Input::new(old, "f.properties", &Secrets)).unwrap();
+    let mut lines: Vec<String> = old.lines().map(str::to_owned).collect();
+    for finding in reading.refused() {
+        let key = finding.key.as_str();
+        if key == "bootstrap.servers" {
+            continue; // Given beside the file.
+        }
+        lines.retain(|line| line.split('=').next() != Some(key));
+        lines.extend(fixed(key, &finding.text));
+    }
+    lines.sort();
+    let mut expected: Vec<&str> = new.lines().collect();
+    expected.sort_unstable();
+    assert_eq!(lines, expected);
+}
+
+/// The line that a refusal says to write in place of the key's; none if it says to remove it.
+fn fixed(key: &str, text: &str) -> Option<String> {
+    let (_, fix) = text.rsplit_once("; ").unwrap();
+    if let Some(line) = fix.strip_prefix("write `") {
+        let (line, _) = line.split_once('`').unwrap();
+        return Some(line.to_owned());
+    }
+    if fix.starts_with("remove it") {
+        return None;
+    }
+    let (_, word) = fix.rsplit_once("write ").unwrap();
+    // Of the converters only that they are to be written: which one is for the user to say.
+    let value = if word == key {
+        "org.apache.kafka.connect.storage.StringConverter"
+    } else {
+        word
+    };
+    Some(format!("{key}={value}"))
+}
+
 #[test]
 fn a_refusal_leaves_no_configuration() {
     let text = include_str!("cases/f_old_names/connector.properties");

@@ -91,6 +91,12 @@ impl Case {
         self.changes.iter().map(key).chain(worker).collect()
     }
 
+    /// Whether a line was put there; where lines were only taken away, one of those is what has to be named.
+    fn adds_something(&self) -> bool {
+        let is_line = |change: &&str| !change.starts_with('-');
+        !self.worker.is_empty() || self.changes.iter().any(is_line)
+    }
+
     fn text(&self) -> String {
         changed(&self.changes.join("\n"))
     }
@@ -184,8 +190,9 @@ fn each_gets_one_message_with_the_key_the_value_and_the_fix() {
         let is_named = |key: &String| {
             key.trim_start_matches(['-']).trim_start_matches("worker ") == finding.key
         };
-        // One of those that were changed, or one that is not there and should be.
-        if !signature.iter().any(is_named) && case.value(finding).is_some() {
+        // One of those that were changed, or one that is not there and should be beside them.
+        let is_absent = case.value(finding).is_none() && case.adds_something();
+        if !signature.iter().any(is_named) && !is_absent {
             lacks("key");
         }
         if let Some(value) = case.value(finding)

@@ -301,7 +301,7 @@ fn a_plan_never_starts_before_the_slot_nor_after_what_is_published() {
     }
 }
 
-/// Pushes rows of (transaction, where its COMMIT begins, position) and gives the most repeats after a stop and after a kill.
+/// Pushes rows of (transaction or 0 for none, where its COMMIT begins, position) and gives the most repeats after a stop and after a kill.
 #[track_caller]
 fn repeats(offset: &StoredOffset, variant: Variant, rows: &[(u32, u64, u64)]) -> (u64, u64) {
     let slot = Slot {
@@ -313,7 +313,7 @@ fn repeats(offset: &StoredOffset, variant: Variant, rows: &[(u32, u64, u64)]) ->
     let mut waiting = Waiting::new(&plan);
     for (transaction, final_lsn, lsn) in rows {
         waiting.push(WaitingRow {
-            transaction: *transaction,
+            transaction: (*transaction != 0).then_some(*transaction),
             final_lsn: Lsn::new(*final_lsn),
             lsn: Lsn::new(*lsn),
         });
@@ -346,6 +346,36 @@ fn repeats_are_counted_from_what_waits() {
     counted.events_processed = Some(1);
     assert_eq!(repeats(&counted, Skip, &shared), (1, 2));
     assert_eq!(repeats(&offset(100, 100, "COMMIT"), Skip, &waiting), (0, 5));
+}
+
+/// They are published before the transaction that they arrive before, and the server sends them again with it.
+#[test]
+fn messages_outside_transactions_repeat_with_the_open_transaction() {
+    use Variant::{AtLeastOnce, Skip};
+    // One before the start, two of which one was written amid the rows of 7, and two behind its COMMIT.
+    let waiting = [
+        (0, 90, 90),
+        (0, 110, 110),
+        (0, 170, 170),
+        (7, 200, 130),
+        (7, 200, 150),
+        (7, 200, 160),
+        (0, 210, 210),
+        (8, 300, 250),
+        (0, 310, 310),
+    ];
+    let row = offset(100, 150, "INSERT");
+    assert_eq!(repeats(&row, AtLeastOnce, &waiting), (5, 8));
+    assert_eq!(repeats(&row, Skip, &waiting), (2, 6));
+    let mut unnamed = row.clone();
+    unnamed.transaction = None;
+    assert_eq!(repeats(&unnamed, AtLeastOnce, &waiting), (5, 8));
+    // The open transaction has no rows that wait: what stands before the next one may have been published.
+    let without_rows = [(0, 110, 110), (8, 300, 250), (0, 310, 310)];
+    assert_eq!(repeats(&row, AtLeastOnce, &without_rows), (1, 3));
+    assert_eq!(repeats(&row, Skip, &without_rows), (1, 3));
+    // After the end of a transaction nothing is open.
+    assert_eq!(repeats(&offset(100, 100, "COMMIT"), Skip, &waiting), (0, 8));
 }
 
 #[test]

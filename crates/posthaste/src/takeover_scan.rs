@@ -135,7 +135,7 @@ impl Counter<'_> {
             Step::Relation(relation) => self.routing.handle_relation(relation),
             Step::Insert(row) if self.routing.is_outbox(row.relation.id) => {
                 self.waiting.push(WaitingRow {
-                    transaction: row.transaction.xid,
+                    transaction: Some(row.transaction.xid),
                     final_lsn: row.transaction.final_lsn,
                     lsn: row.lsn,
                 });
@@ -160,7 +160,7 @@ impl Counter<'_> {
                 if !matches!(routed, Ok(Routed::NotOutbox)) {
                     self.waiting.push(WaitingRow {
                         // Outside of any transaction it is a unit of its own, at its own place.
-                        transaction: transaction.map_or(0, |transaction| transaction.xid),
+                        transaction: transaction.map(|transaction| transaction.xid),
                         final_lsn: transaction.map_or(lsn, |transaction| transaction.final_lsn),
                         lsn,
                     });
@@ -185,7 +185,7 @@ impl Counter<'_> {
         let is_outbox = peek_relation_id(message).is_some_and(|id| self.routing.is_outbox(id));
         if message.first() == Some(&b'I') && is_outbox {
             self.waiting.push(WaitingRow {
-                transaction: transaction.xid,
+                transaction: Some(transaction.xid),
                 final_lsn: transaction.final_lsn,
                 lsn: start_lsn,
             });

@@ -211,6 +211,17 @@ fn keys_are_converted() {
         key("key_converter = { type = \"json\" }", 25, Some("42")),
         r#"{"schema":{"type":"string","optional":false},"payload":"42"}"#
     );
+    // Bytes: `StringConverter` prints Java's name of the buffer, there and here.
+    let bytes = Some("\\x01ff00");
+    assert_eq!(
+        key("", 17, bytes),
+        "java.nio.HeapByteBuffer[pos=0 lim=3 cap=3]"
+    );
+    assert_eq!(key(json, 17, bytes), "\"Af8A\"");
+    assert_eq!(
+        key("key_converter = { type = \"json\" }", 17, bytes),
+        r#"{"schema":{"type":"bytes","optional":false},"payload":"Af8A"}"#
+    );
 }
 
 /// Sections 3.8 and 1.4: a default stands for NULL, except in what decides about the record itself.
