@@ -2,11 +2,16 @@
 //!
 //! The pattern is rewritten for fancy-regex, which has the look-around, back references, atomic groups and possessive
 //! quantifiers that Java has. What Java means otherwise by the same characters is spelled out: `.` stops at five line
-//! terminators, `\d`, `\w` and `\s` are ASCII, `\Q...\E` quotes. What has no counterpart is refused by name.
+//! terminators, `\d`, `\w` and `\s` are ASCII, `(?i)` ignores the case of ASCII, `\Q...\E` quotes. What has no counterpart is refused by name.
 
 use fancy_regex::{Captures, Regex};
 
 use super::java_replacement::{Part, Replacement};
+
+#[path = "java_translator.rs"]
+mod java_translator;
+
+use java_translator::Translator;
 
 /// A Java pattern.
 #[derive(Debug, Clone)]
@@ -61,14 +66,13 @@ impl JavaRegex {
     }
 
     fn with_case(pattern: &str, ignores_case: bool) -> Result<Self, PatternProblem> {
-        let translated = Translator::new(pattern).translate()?;
-        let flags = if ignores_case { "(?i)" } else { "" };
+        let translated = Translator::new(pattern, ignores_case).translate()?;
         let compile = |text: &str| {
             Regex::new(text).map_err(|error| PatternProblem::Syntax {
                 message: error.to_string(),
             })
         };
-        let find = compile(&format!("{flags}{translated}"))?;
+        let find = compile(&translated)?;
         for name in find.capture_names().flatten() {
             let is_legal = name.starts_with(|c: char| c.is_ascii_alphabetic())
                 && name.chars().all(|c| c.is_ascii_alphanumeric());
@@ -88,7 +92,7 @@ impl JavaRegex {
             Form::All
         } else {
             Form::General {
-                full: Box::new(compile(&format!("{flags}\\A(?:{translated})\\z"))?),
+                full: Box::new(compile(&format!("\\A(?:{translated})\\z"))?),
                 find: Box::new(find),
             }
         };
@@ -185,256 +189,6 @@ fn is_all(pattern: &str) -> bool {
 }
 
 const LINE_TERMINATORS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
-const NO_LINE_TERMINATOR: &str = "[^\\n\\r\\x{85}\\x{2028}\\x{2029}]";
-
-/// Rewrites a pattern, one construct at a time.
-struct Translator<'p> {
-    pattern: &'p str,
-    at: usize,
-    out: String,
-    /// Inside how many character classes the place is.
-    class_depth: usize,
-    /// Whether `.` takes line terminators too, for each open group.
-    dot_all: Vec<bool>,
-}
-
-impl<'p> Translator<'p> {
-    fn new(pattern: &'p str) -> Self {
-        Self {
-            pattern,
-            at: 0,
-            out: String::new(),
-            class_depth: 0,
-            dot_all: vec![false],
-        }
-    }
-
-    fn translate(mut self) -> Result<String, PatternProblem> {
-        while let Some(character) = self.next() {
-            match character {
-                '\\' => self.escape()?,
-                '[' => {
-                    self.class_depth += 1;
-                    self.out.push('[');
-                    // A bracket right behind the opening is itself in Java too.
-                }
-                ']' if self.class_depth > 0 => {
-                    self.class_depth -= 1;
-                    self.out.push(']');
-                }
-                _ if self.class_depth > 0 => self.in_class(character),
-                '{' if !self.rest().starts_with(|c: char| c.is_ascii_digit()) => {
-                    return Err(PatternProblem::Syntax {
-                        message: format!("a brace without a number at byte {}", self.at - 1),
-                    });
-                }
-                '.' if self.dot_all.last() == Some(&true) => self.out.push_str("(?s:.)"),
-                '.' => self.out.push_str(NO_LINE_TERMINATOR),
-                '(' => self.open_group()?,
-                ')' => {
-                    self.dot_all.pop();
-                    if self.dot_all.is_empty() {
-                        self.dot_all.push(false);
-                    }
-                    self.out.push(')');
-                }
-                other => self.out.push(other),
-            }
-        }
-        Ok(self.out)
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let character = self.rest().chars().next()?;
-        self.at += character.len_utf8();
-        Some(character)
-    }
-
-    fn rest(&self) -> &'p str {
-        self.pattern.get(self.at..).unwrap_or_default()
-    }
-
-    /// `~~` and `--` are operators in a class here and plain characters in Java.
-    fn in_class(&mut self, character: char) {
-        match character {
-            '~' => self.out.push_str("\\~"),
-            '-' if self.rest().starts_with('-') => self.out.push_str("\\-"),
-            other => self.out.push(other),
-        }
-    }
-
-    /// Behind an opening bracket: `?:`, `?<name>`, look-around, or flags.
-    fn open_group(&mut self) -> Result<(), PatternProblem> {
-        let offset = self.at - 1;
-        let inherited = self.dot_all.last() == Some(&true);
-        let Some(special) = self.rest().strip_prefix('?') else {
-            self.dot_all.push(inherited);
-            self.out.push('(');
-            return Ok(());
-        };
-        let flags_length = special
-            .find(|c: char| !c.is_ascii_alphabetic() && c != '-')
-            .unwrap_or(special.len());
-        let (flags, behind) = special.split_at(flags_length);
-        let is_flags = !flags.is_empty() && behind.starts_with([')', ':']);
-        if !is_flags {
-            self.dot_all.push(inherited);
-            self.out.push('(');
-            return Ok(());
-        }
-        let (on, off) = flags.split_once('-').unwrap_or((flags, ""));
-        if let Some(flag) = flags.chars().find(|c| !"ims-".contains(*c)) {
-            return Err(PatternProblem::Unsupported {
-                construct: format!("the flag {flag}"),
-                offset,
-            });
-        }
-        let dot_all = (inherited || on.contains('s')) && !off.contains('s');
-        // `s` is carried out here, as `.` is spelled out.
-        let kept = |flags: &str| flags.replace('s', "");
-        let (on, off) = (kept(on), kept(off));
-        let minus = if off.is_empty() { "" } else { "-" };
-        let scoped = behind.starts_with(':');
-        if scoped {
-            self.dot_all.push(dot_all);
-        } else if let Some(last) = self.dot_all.last_mut() {
-            *last = dot_all;
-        }
-        match (scoped, on.is_empty() && off.is_empty()) {
-            (true, _) => self.out.push_str(&format!("(?{on}{minus}{off}:")),
-            (false, true) => {}
-            (false, false) => self.out.push_str(&format!("(?{on}{minus}{off})")),
-        }
-        self.at += 1 + flags_length + 1;
-        Ok(())
-    }
-
-    fn escape(&mut self) -> Result<(), PatternProblem> {
-        let offset = self.at - 1;
-        let Some(character) = self.next() else {
-            return Err(PatternProblem::Syntax {
-                message: "a backslash at the end".to_owned(),
-            });
-        };
-        let in_class = self.class_depth > 0;
-        let class = |inner: &str, negated: bool| match (in_class, negated) {
-            (true, false) => inner.to_owned(),
-            (_, true) => format!("[^{inner}]"),
-            (false, false) => format!("[{inner}]"),
-        };
-        let translated = match character {
-            'd' | 'D' => class("0-9", character == 'D'),
-            'w' | 'W' => class("a-zA-Z0-9_", character == 'W'),
-            's' | 'S' => class(" \\t\\n\\x0B\\f\\r", character == 'S'),
-            'h' | 'H' => class(
-                " \\t\\x{A0}\\x{1680}\\x{180e}\\x{2000}-\\x{200a}\\x{202f}\\x{205f}\\x{3000}",
-                character == 'H',
-            ),
-            'v' | 'V' => class("\\n\\x0B\\f\\r\\x{85}\\x{2028}\\x{2029}", character == 'V'),
-            'Q' => self.quoted(),
-            'E' => String::new(),
-            'u' => self.hex(4, offset)?,
-            'x' if self.rest().starts_with('{') => "\\x".to_owned(),
-            'x' => self.hex(2, offset)?,
-            'p' | 'P' => return self.property(character == 'P', offset),
-            'e' => "\\x1B".to_owned(),
-            'R' if !in_class => "(?:\\r\\n|[\\n\\x0B\\f\\r\\x{85}\\x{2028}\\x{2029}])".to_owned(),
-            't' | 'n' | 'r' | 'f' | 'a' => format!("\\{character}"),
-            'b' | 'B' | 'A' | 'z' | 'k' if !in_class => format!("\\{character}"),
-            'Z' if !in_class => "(?=\\n?\\z)".to_owned(),
-            '1'..='9' if !in_class => format!("\\{character}"),
-            other if other.is_alphanumeric() => {
-                return Err(PatternProblem::Unsupported {
-                    construct: format!("\\{other}"),
-                    offset,
-                });
-            }
-            other => literal(other),
-        };
-        self.out.push_str(&translated);
-        Ok(())
-    }
-
-    fn quoted(&mut self) -> String {
-        let rest = self.rest();
-        let (quoted, behind_bytes) = match rest.find("\\E") {
-            Some(end) => (rest.get(..end).unwrap_or_default(), end + 2),
-            None => (rest, rest.len()),
-        };
-        self.at += behind_bytes;
-        quoted.chars().map(literal).collect()
-    }
-
-    fn hex(&mut self, digits: usize, offset: usize) -> Result<String, PatternProblem> {
-        let code = self.rest().get(..digits).unwrap_or_default();
-        let character = u32::from_str_radix(code, 16).ok().and_then(char::from_u32);
-        let Some(character) = character else {
-            return Err(PatternProblem::Unsupported {
-                construct: format!("the escape \\{code}"),
-                offset,
-            });
-        };
-        self.at += digits;
-        Ok(literal(character))
-    }
-
-    /// POSIX names are ASCII in Java; categories and scripts are left to the engine.
-    fn property(&mut self, negated: bool, offset: usize) -> Result<(), PatternProblem> {
-        let rest = self.rest();
-        let (name, length) = match rest
-            .strip_prefix('{')
-            .and_then(|inner| inner.split_once('}'))
-        {
-            Some((name, _)) => (name, name.len() + 2),
-            None => {
-                let length = rest.chars().next().map_or(0, char::len_utf8);
-                (rest.get(..length).unwrap_or_default(), length)
-            }
-        };
-        self.at += length;
-        let inner = match name {
-            "Lower" => "a-z",
-            "Upper" => "A-Z",
-            "ASCII" => "\\x00-\\x7F",
-            "Alpha" => "a-zA-Z",
-            "Digit" => "0-9",
-            "Alnum" => "a-zA-Z0-9",
-            "Punct" => "!-/:-@\\[-`{-~",
-            "Graph" => "!-~",
-            "Print" => " -~",
-            "Blank" => " \\t",
-            "Cntrl" => "\\x00-\\x1F\\x7F",
-            "XDigit" => "0-9a-fA-F",
-            "Space" => " \\t\\n\\x0B\\f\\r",
-            _ if name.starts_with("java") || name.starts_with("In") => {
-                return Err(PatternProblem::Unsupported {
-                    construct: format!("\\p{{{name}}}"),
-                    offset,
-                });
-            }
-            _ => {
-                let plain = name.strip_prefix("Is").unwrap_or(name);
-                let letter = if negated { 'P' } else { 'p' };
-                self.out.push_str(&format!("\\{letter}{{{plain}}}"));
-                return Ok(());
-            }
-        };
-        match (self.class_depth > 0, negated) {
-            (true, false) => self.out.push_str(inner),
-            (_, true) => self.out.push_str(&format!("[^{inner}]")),
-            (false, false) => self.out.push_str(&format!("[{inner}]")),
-        }
-        Ok(())
-    }
-}
-
-/// A character that stands for itself, whatever it would mean.
-fn literal(character: char) -> String {
-    if character.is_alphanumeric() || character == '_' {
-        return character.to_string();
-    }
-    format!("\\x{{{:X}}}", u32::from(character))
-}
 
 #[cfg(test)]
 mod tests {
@@ -521,6 +275,70 @@ mod tests {
         assert!(!matches(JavaRegex::new("outbox").unwrap(), "outbox2"));
     }
 
+    /// Java's `(?i)` is of ASCII only, until `(?u)`, which is refused.
+    #[test]
+    fn case_is_ignored_in_ascii_only() {
+        for (pattern, text, is_match) in [
+            ("(?i)caf\u{e9}", "CAF\u{e9}", true),
+            ("(?i)caf\u{e9}", "CAF\u{c9}", false),
+            ("(?i)\\u00e9", "\u{c9}", false),
+            ("(?i)k", "K", true),
+            ("(?i)k", "\u{212a}", false),
+            ("(?i)\u{212a}", "k", false),
+            ("(?i)s", "\u{17f}", false),
+            ("(?i)\\w", "\u{17f}", false),
+            ("(?i)\\x{6b}", "K", true),
+            ("(?i)\\x{6b}", "\u{212a}", false),
+            ("(?i)\\x4b\\u004b\\Qk.\\E", "kkK.", true),
+            ("(?i)\\Qk\\E", "\u{212a}", false),
+            ("(?i)[k]", "K", true),
+            ("(?i)[k]", "\u{212a}", false),
+            ("(?i)[^k]", "\u{212a}", true),
+            ("(?i)[^k]", "K", false),
+            ("(?i)[a-s]", "\u{17f}", false),
+            ("(?i)[a-s]", "Q", true),
+            ("(?i)[a-s]", "T", false),
+            ("(?i)[X-c]", "x", true),
+            ("(?i)[X-c]", "C", true),
+            ("(?i)[X-c]", "d", false),
+            ("(?i)[X-c]", "W", false),
+            ("(?i)[!-\u{e9}]", "\u{c9}", true),
+            ("(?i)[\u{e0}-\u{e9}]", "\u{c9}", false),
+            ("(?i)[^-m]", "C", true),
+            ("(?i)[]a]", "A", true),
+            ("(?i)[a\\-c]", "B", false),
+            ("(?i)[a\\-c]", "C", true),
+            ("(?i)[\\x61-\\x63]", "B", true),
+            ("(?i)[a-z&&[^k]]", "K", false),
+            ("(?i)[a-z&&[^k]]", "J", true),
+            ("(?i:k)k", "Kk", true),
+            ("(?i:k)k", "KK", false),
+            ("(?i:k)", "\u{212a}", false),
+            ("((?i)k)k", "KK", false),
+            ("(?i)k(?-i)k", "Kk", true),
+            ("(?i)k(?-i)k", "KK", false),
+            ("(?i)k(?-i:k)k", "KkK", true),
+            ("a(?i)b|c", "C", true),
+            ("(?is)k.", "K\n", true),
+            ("(?i)(?<name>k)", "K", true),
+            ("(?i)(?<=k)s|ks+", "KSS", true),
+            ("(?i)(?!k)[a-z]", "K", false),
+            ("(?i)k(?-i)(s)\\1", "Kss", true),
+        ] {
+            let regex = JavaRegex::new(pattern).unwrap();
+            assert_eq!(regex.matches(text), Ok(is_match), "{pattern} {text}");
+        }
+        let table = JavaRegex::case_insensitive("public\\.k[s]\u{e9}").unwrap();
+        assert_eq!(table.matches("PUBLIC.KS\u{e9}"), Ok(true));
+        for text in [
+            "public.\u{212a}s\u{e9}",
+            "public.k\u{17f}\u{e9}",
+            "public.ks\u{c9}",
+        ] {
+            assert_eq!(table.matches(text), Ok(false), "{text}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_done_is_refused_by_name() {
         for (pattern, names) in [
@@ -535,6 +353,10 @@ mod tests {
             ("*", "regular expression"),
             ("(?<a_b>x)", "a_b"),
             ("x{,3}", "brace"),
+            ("(?i)(k)\\1", "the back reference \\1 where case is ignored"),
+            ("(?i)(?<a>k)\\k<a>", "the back reference \\k"),
+            ("(?i)\\p{Lower}", "\\p{Lower} where case is ignored"),
+            ("(?i)[\\p{gc=Lu}]", "\\p{gc=Lu} where case is ignored"),
         ] {
             let error = JavaRegex::new(pattern).unwrap_err().to_string();
             assert!(error.contains(names), "{pattern}: {error}");
@@ -542,6 +364,20 @@ mod tests {
     }
 
     proptest! {
+        /// The engine's own folding is Java's where text and pattern are of ASCII without k and s.
+        #[test]
+        fn the_spelled_out_case_agrees_with_the_engine_in_ascii(
+            pattern in "[a-dA-D.*+?|()\\[\\]^<>:=!&-]{0,12}",
+            text in "[a-dA-D-]{0,6}",
+        ) {
+            let engine = Regex::new(&format!("(?i)\\A(?:{pattern})\\z"));
+            if let (Ok(engine), Ok(regex)) = (engine, JavaRegex::new(&format!("(?i){pattern}")))
+                && let (Ok(expected), Ok(is_match)) = (engine.is_match(&text), regex.matches(&text))
+            {
+                prop_assert_eq!(is_match, expected);
+            }
+        }
+
         #[test]
         fn any_pattern_is_compiled_or_refused(
             pattern in "[a-c.*+?|()\\[\\]^$\\\\dwQEpu{}<>=!:&-]{0,14}",
