@@ -1,6 +1,5 @@
 //! What a configuration says that is legal and hardly meant: above all, predicates that never hold.
 
-use regex::Regex;
 use router::connect::{
     ConnectConfig, ConnectRouter, ConverterConfig, PredicateConfig, Transform, TransformConfig,
 };
@@ -12,7 +11,16 @@ use crate::reader::Reader;
 
 /// Looks at the whole once all parts are read.
 pub(crate) fn lint(reader: &mut Reader, native: &mut NativeConfig) {
-    router_predicate(reader, native);
+    for asking in asking(&native.connect) {
+        match asking.apply {
+            Transform::EventRouter {} => router_predicate(reader, native, &asking),
+            Transform::DecodeLogicalMessage { .. } => {
+                decode_predicate(reader, &native.connect, &asking);
+            }
+            Transform::Filter {} => filter_predicate(reader, native, &asking),
+            _ => {}
+        }
+    }
     envelope(reader, &native.connect);
     conversion(reader);
     let old_names = reader.is_refused("table.whitelist") || reader.is_refused("schema.whitelist");
@@ -52,77 +60,167 @@ pub(crate) fn refused_by_router(reader: &mut Reader, connect: &ConnectConfig) {
     reader.refuse(&key, text);
 }
 
+/// A transform up to the Event Router that asks about a topic which no other transform has changed by then.
+struct Asking {
+    apply: Transform,
+    /// The key of the pattern.
+    key: String,
+    pattern: String,
+    predicate: PredicateConfig,
+    negate: bool,
+}
+
+impl Asking {
+    /// `None`: the pattern is none, which the router tells.
+    fn applies(&self, topic: &str) -> Option<bool> {
+        Some(self.predicate.holds_for_topic(topic)? != self.negate)
+    }
+
+    /// Those it is applied to, and the others.
+    fn partition<'t>(&self, topics: &'t [String]) -> Option<(Vec<&'t str>, Vec<&'t str>)> {
+        let (mut some, mut others) = (Vec::new(), Vec::new());
+        for topic in topics {
+            let side = match self.applies(topic)? {
+                true => &mut some,
+                false => &mut others,
+            };
+            side.push(topic.as_str());
+        }
+        Some((some, others))
+    }
+}
+
+fn asking(connect: &ConnectConfig) -> Vec<Asking> {
+    let is_router =
+        |transform: &TransformConfig| matches!(transform.apply, Transform::EventRouter {});
+    let Some(router_at) = connect.transforms.iter().position(is_router) else {
+        return Vec::new();
+    };
+    let asking = |transform: &TransformConfig| {
+        let alias = transform.predicate.as_deref()?;
+        let predicate = connect.predicates.get(alias)?;
+        let PredicateConfig::TopicNameMatches { pattern } = predicate else {
+            return None;
+        };
+        Some(Asking {
+            apply: transform.apply.clone(),
+            key: format!("predicates.{alias}.pattern"),
+            pattern: pattern.clone(),
+            predicate: predicate.clone(),
+            negate: transform.negate,
+        })
+    };
+    let before = connect.transforms.iter().take(router_at + 1);
+    before
+        .take_while(|transform| !renames(transform))
+        .filter_map(asking)
+        .collect()
+}
+
 /// A predicate is asked about the topic *before* the Event Router.
 ///
 /// Tables that it keeps the router from are no outbox tables.
-fn router_predicate(reader: &mut Reader, native: &mut NativeConfig) {
-    let connect = &native.connect;
-    let Some(at) = connect
-        .transforms
-        .iter()
-        .position(|transform| matches!(transform.apply, Transform::EventRouter {}))
-    else {
-        return;
-    };
-    let Some(transform) = connect.transforms.get(at) else {
-        return;
-    };
-    let Some(alias) = transform.predicate.as_deref() else {
-        return;
-    };
-    let Some(PredicateConfig::TopicNameMatches { pattern }) = connect.predicates.get(alias) else {
-        return;
-    };
-    let key = format!("predicates.{alias}.pattern");
-    let prefix = &connect.topic_prefix;
+fn router_predicate(reader: &mut Reader, native: &mut NativeConfig, asking: &Asking) {
+    let Asking { key, negate, .. } = asking;
+    let prefix = &native.connect.topic_prefix;
     let topics = topics(native);
-    if connect.transforms.iter().take(at).any(renames) {
-        return;
-    }
     if topics.is_empty() {
-        if !transform.negate && never_begins(pattern, prefix) {
+        if !negate && never_begins(&asking.pattern, prefix) {
             let seen = format!("{prefix}.SCHEMA.TABLE");
-            never_holds(reader, &key, false, &seen, &escape(&seen));
+            never_holds(reader, key, false, &seen, &escape(&seen));
         }
         return;
     }
-    let Ok(regex) = Regex::new(&format!("^(?:{pattern})$")) else {
+    let Some((some, others)) = asking.partition(&topics) else {
         return;
     };
-    let routed = |topic: &str| regex.is_match(topic) != transform.negate;
-    let (some, others): (Vec<_>, Vec<_>) = topics.iter().partition(|topic| routed(topic));
     native
         .source
         .tables
-        .retain(|table| routed(&topic_of(prefix, table)));
+        .retain(|table| some.contains(&topic_of(prefix, table).as_str()));
     if let (true, Some(first)) = (some.is_empty(), topics.first()) {
-        never_holds(
-            reader,
-            &key,
-            transform.negate,
-            &topics.join(", "),
-            &escape(first),
-        );
+        never_holds(reader, key, *negate, &topics.join(", "), &escape(first));
     } else if !others.is_empty() {
-        let others: Vec<_> = others.into_iter().map(String::as_str).collect();
         let text = format!(
             "keeps the Event Router from {}: Debezium publishes raw change events there, which are not published here",
             others.join(", ")
         );
-        reader.warn(&key, text);
+        reader.warn(key, text);
     }
 }
 
 fn never_holds(reader: &mut Reader, key: &str, negated: bool, seen: &str, right: &str) {
-    let holds = match negated {
-        true => "matches every topic",
-        false => "never matches",
-    };
     let text = format!(
-        "{holds}: it is asked about the topic before the Event Router, which is {seen}, so that Debezium publishes raw \
-         change events there; write {right}"
+        "{}: it is asked about the topic before the Event Router, which is {seen}, so that Debezium publishes raw \
+         change events there; write {right}",
+        never(negated)
     );
     reader.refuse(key, text);
+}
+
+fn never(negated: bool) -> &'static str {
+    match negated {
+        true => "matches every topic",
+        false => "never matches",
+    }
+}
+
+/// A message that is not decoded passes the Event Router by.
+fn decode_predicate(reader: &mut Reader, connect: &ConnectConfig, asking: &Asking) {
+    let topic = message_topic(connect);
+    if asking.applies(&topic) != Some(false) {
+        return;
+    }
+    let text = format!(
+        "{}: it is asked about the topic of logical messages, which is {topic}, so that none of them is decoded and \
+         routed; write {}",
+        match asking.negate {
+            true => "matches every message",
+            false => "never matches",
+        },
+        escape(&topic)
+    );
+    reader.refuse(&asking.key, text);
+}
+
+/// A filter that drops all there is, or nothing.
+fn filter_predicate(reader: &mut Reader, native: &NativeConfig, asking: &Asking) {
+    let topics = topics(native);
+    let Some((dropped, kept)) = asking.partition(&topics) else {
+        return;
+    };
+    let seen = topics.join(", ");
+    if kept.is_empty() && !dropped.is_empty() {
+        let fix = match asking.negate {
+            true => format!(
+                "write {}",
+                topics.first().map_or(String::new(), |first| escape(first))
+            ),
+            false => "write the topics that are to be dropped, or remove the filter".to_owned(),
+        };
+        let text = format!(
+            "{}: it is asked about the topic before the Event Router, which is {seen}, so that the filter drops \
+             every record; {fix}",
+            never(!asking.negate)
+        );
+        return reader.refuse(&asking.key, text);
+    }
+    // Heartbeats and the like are not published here: there is nothing to drop of them.
+    let prefix = &native.connect.topic_prefix;
+    let others = [
+        format!("__debezium-heartbeat.{prefix}"),
+        format!("{prefix}.transaction"),
+    ];
+    let is_for_others = others
+        .iter()
+        .any(|topic| asking.applies(topic) == Some(true));
+    if dropped.is_empty() && !kept.is_empty() && !is_for_others {
+        let text = format!(
+            "{}: it is asked about the topic before the Event Router, which is {seen}, so that the filter drops nothing",
+            never(asking.negate)
+        );
+        reader.warn(&asking.key, text);
+    }
 }
 
 /// Whether a pattern begins with letters that no topic of this prefix begins with. Told only where it is plain: the last
@@ -152,8 +250,12 @@ fn renames(transform: &TransformConfig) -> bool {
     )
 }
 
-/// The topics that records have before they are routed, as far as they are known.
+/// The topics that records have before they are routed; none, where those of tables are patterns.
 fn topics(native: &NativeConfig) -> Vec<String> {
+    let is_of_patterns = native.connect.tables != router::connect::TableFilter::default();
+    if native.source.tables.is_empty() && is_of_patterns {
+        return Vec::new();
+    }
     let prefix = &native.connect.topic_prefix;
     let tables = native
         .source
@@ -164,8 +266,12 @@ fn topics(native: &NativeConfig) -> Vec<String> {
         .connect
         .messages
         .as_ref()
-        .map(|_| format!("{prefix}.message"));
+        .map(|_| message_topic(&native.connect));
     tables.chain(messages).collect()
+}
+
+fn message_topic(connect: &ConnectConfig) -> String {
+    format!("{}.message", connect.topic_prefix)
 }
 
 fn topic_of(prefix: &str, table: &TableName) -> String {

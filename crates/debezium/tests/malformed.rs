@@ -268,6 +268,41 @@ fn forty_differ_in_more_than_values_and_are_of_ten_kinds() {
     }
 }
 
+/// What may be meant is not refused.
+#[test]
+fn predicates_that_may_be_meant_are_let_pass() {
+    let filter = "transforms=f,outbox\n\
+        transforms.f.type=org.apache.kafka.connect.transforms.Filter\n\
+        transforms.f.predicate=p\n\
+        predicates=p\n\
+        predicates.p.type=org.apache.kafka.connect.transforms.predicates.TopicNameMatches\n";
+    for (pattern, is_warned) in [
+        ("orders[.]public[.]typo", true),
+        ("__debezium-heartbeat.*", false),
+        ("(?!orders[.]public).*", false),
+    ] {
+        let text = changed(&format!("{filter}predicates.p.pattern={pattern}"));
+        let reading = debezium::read(&Input::new(&text, "c.properties", &NoLookup)).unwrap();
+        let warned = reading
+            .findings
+            .iter()
+            .any(|finding| finding.text.contains("the filter drops nothing"));
+        assert_eq!(warned, is_warned, "{pattern}");
+        assert_eq!(refused(&text, None), Vec::<String>::new(), "{pattern}");
+    }
+    // Of tables that only patterns name, more than the messages reaches the router.
+    let text = changed(
+        "table.include.list=public.outbox_.*\n\
+        transforms=decode,outbox\n\
+        transforms.decode.type=io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent\n\
+        transforms.outbox.predicate=p\n\
+        predicates=p\n\
+        predicates.p.type=org.apache.kafka.connect.transforms.predicates.TopicNameMatches\n\
+        predicates.p.pattern=orders[.]public[.].*",
+    );
+    assert_eq!(refused(&text, None), Vec::<String>::new());
+}
+
 #[test]
 fn brokers_have_to_be_known() {
     let none = refused(BASE, Some("group.id=x\n"));

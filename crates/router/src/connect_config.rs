@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connect_types::TypeModes;
 use super::event_router_config::EventRouterConfig;
+use super::java_regex::JavaRegex;
 use super::topic_creation::TopicGroup;
 use crate::table::TableName;
 
@@ -316,6 +317,17 @@ pub enum PredicateConfig {
     },
     /// `RecordIsTombstone`.
     RecordIsTombstone {},
+}
+
+impl PredicateConfig {
+    /// Whether it holds for records of this topic. `None`: it asks for something else, or its pattern is refused.
+    #[must_use]
+    pub fn holds_for_topic(&self, topic: &str) -> Option<bool> {
+        match self {
+            Self::TopicNameMatches { pattern } => JavaRegex::new(pattern).ok()?.matches(topic).ok(),
+            Self::HasHeaderKey { .. } | Self::RecordIsTombstone {} => None,
+        }
+    }
 }
 
 /// Which logical messages are taken: Java regular expressions, compared in full with the prefix.
