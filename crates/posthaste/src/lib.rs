@@ -69,6 +69,7 @@ mod preconditions_table;
 pub mod progress;
 mod publication;
 pub mod publishing;
+mod publishing_thread;
 pub mod reconcile;
 pub mod reconcile_judge;
 mod reconcile_progress;

@@ -1,10 +1,13 @@
 //! Tests of the publishing thread, and the producer that delivers at once.
 
+use std::time::{Duration, Instant};
+
 use pgoutput::TransactionId;
 use router::{Place, Record};
 use sink::{Delivery, EnqueueError, Entry, Limits, Ticket};
 
 use super::*;
+use crate::publishing_thread::TELL_GAP;
 
 /// Delivers everything at the next poll, but never the last one on its way that `kept` says; refuses what is
 /// addressed to the topic `refused`.
