@@ -117,6 +117,8 @@ pub(crate) async fn establish(
     session.await_ready().await?;
     session.check_target(wanted).await?;
     session.settle().await?;
+    // With nothing between this and the use of the session, what is heard here is all there is to be heard.
+    session.wire.hear_remarks().await?;
     Ok(session)
 }
 

@@ -57,6 +57,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         ))
     }
 
+    /// Hears what the server has said by itself since it was ready, so that nothing is left in the buffer.
+    ///
+    /// # Errors
+    ///
+    /// It ended the session in that moment, or the peer answered what nobody had asked.
+    pub(crate) async fn hear_remarks(&mut self) -> Result<(), ConnectError> {
+        while !self.input.is_empty() {
+            let message = self.message(STRANGER_BYTES_MAX).await?;
+            match message.tag {
+                b'N' => log_notice(&message.body),
+                b'A' | b'S' => {}
+                b'E' => {
+                    let error = server_error(b'E', &message.body)?;
+                    return Err(ConnectError::Server(Box::new(error)));
+                }
+                tag => {
+                    let context = format!("message {} after the server was ready", tag_name(tag));
+                    return Err(ConnectError::protocol(context));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The next message of at most `bytes_max`.
     ///
     /// # Cancel safety
@@ -319,5 +343,35 @@ mod tests {
             wire.into_stream(),
             Err(ConnectError::Protocol { .. })
         ));
+    }
+
+    #[tokio::test]
+    async fn an_answer_nobody_asked_for_is_noticed() {
+        let (mut wire, _theirs) = wire(b"D\0\0\0\x06\0\0");
+        assert!(matches!(
+            wire.hear_remarks().await,
+            Err(ConnectError::Protocol { .. })
+        ));
+    }
+
+    /// Found by chaos: all backends were terminated between ReadyForQuery and our next look, and the process stopped for good.
+    #[tokio::test]
+    async fn a_session_ended_the_moment_it_was_ready_is_the_servers_doing() {
+        let end = b"E\0\0\0\x19VFATAL\0C57P01\0Mgone\0\0";
+        for half in [end.len(), 9] {
+            let (mut wire, mut theirs) = wire(&end[..half]);
+            theirs.write_all(&end[half..]).await.unwrap();
+            let error = wire.hear_remarks().await.unwrap_err();
+            assert_eq!(error.sqlstate(), Some("57P01"));
+            assert!(error.is_transient(), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn remarks_of_a_server_that_is_ready_are_passed_over() {
+        let script = b"S\0\0\0\x08a\0b\0N\0\0\0\x18SWARNING\0C01000\0Mx\0\0";
+        let (mut wire, _theirs) = wire(script);
+        wire.hear_remarks().await.unwrap();
+        assert!(wire.into_stream().is_ok());
     }
 }
