@@ -498,10 +498,11 @@ impl Intake {
         }
     }
 
-    /// The server stands at `position`, between transactions. It may have said so while the message was still being sent,
-    /// and then means a place before it.
+    /// The server stands at `position`, between transactions. A message's place is the end of its log record: a server
+    /// that is idle after it stands just there, and starts behind it when asked to start there. What it said while the
+    /// message was still being sent means a place before it.
     fn followed_by(&mut self, position: Lsn) {
-        self.dangling.take_if(|message| position > *message);
+        self.dangling.take_if(|message| position >= *message);
     }
 
     /// `table.op.invalid.behavior=fatal`.
