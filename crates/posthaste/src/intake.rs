@@ -564,4 +564,4 @@ fn table_name(relation: &Relation) -> String {
 
 #[cfg(test)]
 #[path = "intake_tests.rs"]
-mod tests;
+pub(crate) mod tests;

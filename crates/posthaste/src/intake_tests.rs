@@ -13,7 +13,7 @@ use crate::watchlist::Watchlist;
 
 const NOW_MS: i64 = 1_700_000_000_123;
 
-const CONTENT: &str =
+pub(crate) const CONTENT: &str =
     r#"{"id":"77","aggregatetype":"order","aggregateid":"o-1","payload":"hello"}"#;
 
 fn data(message: &[u8]) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn commit(commit_lsn: u64, end_lsn: u64) -> Vec<u8> {
     data(&message)
 }
 
-fn logical(transactional: bool, lsn: u64, prefix: &str, content: &str) -> Vec<u8> {
+pub(crate) fn logical(transactional: bool, lsn: u64, prefix: &str, content: &str) -> Vec<u8> {
     let mut message = vec![b'M', u8::from(transactional)];
     message.extend(lsn.to_be_bytes());
     message.extend(prefix.as_bytes());
@@ -48,7 +48,7 @@ fn logical(transactional: bool, lsn: u64, prefix: &str, content: &str) -> Vec<u8
     data(&message)
 }
 
-fn keepalive(wal_end: u64) -> Vec<u8> {
+pub(crate) fn keepalive(wal_end: u64) -> Vec<u8> {
     let mut frame = b"k".to_vec();
     frame.extend(wal_end.to_be_bytes());
     frame.extend([0; 9]);
@@ -75,7 +75,7 @@ fn update() -> Vec<u8> {
     data(&message)
 }
 
-fn messages(tolerance: Tolerance) -> Intake {
+pub(crate) fn messages(tolerance: Tolerance) -> Intake {
     let config = ConnectConfig {
         topic_prefix: "fleet".to_owned(),
         transforms: vec![

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::intake::Tolerance;
+use crate::intake::tests::{CONTENT, keepalive, logical, messages};
 use crate::pacing::HAND_OVER_GAP;
 use crate::publishing::tests::Prompt;
 
@@ -52,6 +53,18 @@ async fn within_a_gap_nothing_is_handed_over_however_often_something_is_read() {
     assert_eq!(metrics.delivered_events(), SINGLE_READS);
 }
 
+/// A server that has told nothing of its position is asked, since nothing may ever follow a message by itself.
+#[tokio::test]
+async fn a_stop_after_a_message_of_its_own_asks_where_the_server_stands() {
+    let metrics = PipelineMetrics::new("test");
+    let watched = metrics.clone();
+    let stop_when = move || watched.delivered_events() == 1;
+    let source = source(0, None).await;
+    let intake = messages(Tolerance::default());
+    let drained = run_intake(source, intake, Pacing::default(), &metrics, stop_when).await;
+    assert_eq!(drained, Drained::Whole);
+}
+
 /// Runs the loop until `stop_when` says so, and to its orderly end.
 async fn run(
     source: Source,
@@ -59,19 +72,30 @@ async fn run(
     metrics: &PipelineMetrics,
     stop_when: impl Fn() -> bool,
 ) {
+    let router = Router::new(RouterConfig {
+        tables: vec!["public.outbox".parse().expect("a name")],
+        ..RouterConfig::default()
+    });
+    let intake = Intake::new(router.expect("legal"), Tolerance::default());
+    run_intake(source, intake, pacing, metrics, stop_when).await;
+}
+
+async fn run_intake(
+    source: Source,
+    intake: Intake,
+    pacing: Pacing,
+    metrics: &PipelineMetrics,
+    stop_when: impl Fn() -> bool,
+) -> Drained {
     let publisher = Publisher::new(Prompt::default(), Limits::default(), Lsn::ZERO);
     let mut publishing = Publishing::start(publisher, None, metrics.clone()).expect("a thread");
     let mut memory = Memory::forgetful();
     let health = Health::new();
     let (mut hold, mut search) = (Hold::default(), Search::default());
     let (trigger, mut shutdown) = Shutdown::channel();
-    let router = Router::new(RouterConfig {
-        tables: vec!["public.outbox".parse().expect("a name")],
-        ..RouterConfig::default()
-    });
     let mut pipeline = Pipeline::new(
         source,
-        Intake::new(router.expect("legal"), Tolerance::default()),
+        intake,
         Tracker::new(Lsn::ZERO).confirmed(),
         Kept {
             publishing: &mut publishing,
@@ -92,11 +116,12 @@ async fn run(
         }
         trigger.request();
     };
-    let (ended, ()) = tokio::join!(pipeline.run(&mut shutdown, Duration::from_secs(10)), stop);
-    ended.expect("an orderly end");
+    let (ended, ()) = tokio::join!(pipeline.run(&mut shutdown, DRAIN_TIMEOUT), stop);
+    ended.expect("an orderly end")
 }
 
 /// A stream from a server that sends so many transactions one at a time; with `read_by`, the next one when one was read.
+/// Without any it sends a message outside of transactions, and its position when it is asked for it.
 async fn source(transactions: u64, read_by: Option<PipelineMetrics>) -> Source {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -155,11 +180,21 @@ async fn serve(mut connection: TcpStream, transactions: u64, read_by: Option<Pip
             tokio::task::yield_now().await;
         }
     }
-    // The client's CopyDone is answered by ours; until then it only sends status updates.
-    let mut heard = vec![0; 4096];
-    while let Ok(count) = reader.read(&mut heard).await {
-        if count == 0 || heard[..count].windows(5).any(|five| five == b"c\0\0\0\x04") {
-            break;
+    if transactions == 0 {
+        let frame = message(b'd', &logical(false, MESSAGE_LSN, "outbox", CONTENT));
+        writer.write_all(&frame).await.expect("a listener");
+    }
+    // The client's CopyDone is answered by ours; until then it only sends status updates, whose last byte is the question.
+    while let Ok(b'd') = reader.read_u8().await {
+        let length = reader.read_i32().await.expect("a status update");
+        let mut status = vec![0; usize::try_from(length).expect("positive") - 4];
+        reader
+            .read_exact(&mut status)
+            .await
+            .expect("a status update");
+        if transactions == 0 && status.last() == Some(&1) {
+            let answer = message(b'd', &keepalive(MESSAGE_LSN));
+            writer.write_all(&answer).await.expect("a listener");
         }
     }
     let end = [
@@ -243,7 +278,10 @@ fn transaction(n: u64) -> Vec<u8> {
 
 /// Far more than any machine needs, so that a loop that stands still is a failure and not a test without an end.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Shorter than the time after which a silent server is asked in any case.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const TRANSACTIONS: u64 = 2_000;
+const MESSAGE_LSN: u64 = 90;
 const SINGLE_READS: u64 = 50;
 
 const RELATION: &[u8] = b"R\0\0\0\x05public\0outbox\0d\0\x04\
