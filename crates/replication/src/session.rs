@@ -117,8 +117,10 @@ pub(crate) async fn establish(
     session.await_ready().await?;
     session.check_target(wanted).await?;
     session.settle().await?;
-    // With nothing between this and the use of the session, what is heard here is all there is to be heard.
-    session.wire.hear_remarks().await?;
+    if purpose == Purpose::Sql {
+        // The library that takes it over hears only what it asked for. A replication connection hears them with its next answer.
+        session.wire.hear_remarks().await?;
+    }
     Ok(session)
 }
 
