@@ -90,6 +90,14 @@ impl Place {
         Ok(())
     }
 
+    /// Waits until there is something to take over from.
+    async fn has_stored_an_offset(&self) -> Result<()> {
+        let bootstrap = self.fixture.servers.kafka.bootstrap();
+        let topic = format!("{}-offsets", self.fixture.slot);
+        let mut offsets = Consumer::new(&bootstrap, &[topic])?;
+        offsets.wait_for_records(1, LONG).await.map(drop)
+    }
+
     async fn take_over_after_a_stop(&self, variant: &str) -> Result<Ended> {
         self.fixture.watch_slot().await?.released().await?;
         let answer = self.worker.offsets(NAME)?;
@@ -232,6 +240,7 @@ async fn after_a_kill_no_more_repeats_than_announced() -> Result<()> {
     let seldom = [("offset.flush.interval.ms", "3000")];
     let mut place = Place::new("over_kill", &seldom).await?;
     place.some_time().await?;
+    place.has_stored_an_offset().await?;
     place.worker.process().kill()?;
     place.fixture.watch_slot().await?.released().await?;
     let properties = place.worker.process().properties_file();
