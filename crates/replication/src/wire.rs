@@ -66,8 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         while !self.input.is_empty() {
             let message = self.message(STRANGER_BYTES_MAX).await?;
             match message.tag {
-                b'N' => log_notice(&message.body),
-                b'A' | b'S' => {}
+                _ if is_remark(&message) => {}
                 b'E' => {
                     let error = server_error(b'E', &message.body)?;
                     return Err(ConnectError::Server(Box::new(error)));
@@ -109,15 +108,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Like [`message`](Self::message), with notices logged and passed over and an error response
-    /// turned into our error.
+    /// Like [`message`](Self::message), with remarks passed over and an error response turned into our error.
     pub(crate) async fn answer(&mut self, bytes_max: u32) -> Result<Message, ConnectError> {
         loop {
             let message = self.message(bytes_max).await?;
             match message.tag {
-                b'N' => log_notice(&message.body),
-                // Notifications and parameter changes may come at any time.
-                b'A' => {}
+                _ if is_remark(&message) => {}
                 b'E' => {
                     return Err(ConnectError::Server(Box::new(server_error(
                         b'E',
@@ -142,12 +138,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             bytes_left =
                 bytes_left.saturating_sub(u32::try_from(message.body.len()).unwrap_or(u32::MAX));
             match message.tag {
+                _ if is_remark(&message) => {}
                 b'D' => rows.push(data_row(&message.body)?),
-                b'N' => log_notice(&message.body),
                 b'E' => failure = Some(server_error(b'E', &message.body)?),
                 b'Z' => break,
-                // Row descriptions, command tags, parameter changes, notifications.
-                b'T' | b'C' | b'I' | b'S' | b'A' => {}
+                // Row descriptions and command tags.
+                b'T' | b'C' | b'I' => {}
                 tag => {
                     let context = format!("message {} in the answer to a query", tag_name(tag));
                     return Err(ConnectError::protocol(context));
@@ -263,6 +259,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 }
 
+/// Whether the server says this by itself, whatever it was asked: a notice (it is logged), a notification or a changed parameter.
+fn is_remark(message: &Message) -> bool {
+    if message.tag == b'N' {
+        log_notice(&message.body);
+    }
+    matches!(message.tag, b'N' | b'A' | b'S')
+}
+
 /// Notices are the server's remarks, not errors; their text is the server's own.
 pub(crate) fn log_notice(body: &[u8]) {
     if let Ok(notice) = server_error(b'N', body) {
@@ -367,11 +371,17 @@ mod tests {
         }
     }
 
+    /// A reloaded configuration, a NOTIFY or a warning may come between any two messages.
     #[tokio::test]
-    async fn remarks_of_a_server_that_is_ready_are_passed_over() {
-        let script = b"S\0\0\0\x08a\0b\0N\0\0\0\x18SWARNING\0C01000\0Mx\0\0";
-        let (mut wire, _theirs) = wire(script);
-        wire.hear_remarks().await.unwrap();
-        assert!(wire.into_stream().is_ok());
+    async fn remarks_are_passed_over_wherever_they_come() {
+        let remarks =
+            b"S\0\0\0\x08a\0b\0N\0\0\0\x18SWARNING\0C01000\0Mx\0\0A\0\0\0\x0c\0\0\0\x01c\0p\0";
+        let (mut ready, _theirs) = wire(remarks);
+        ready.hear_remarks().await.unwrap();
+        assert!(ready.into_stream().is_ok());
+
+        let (mut asked, _theirs) = wire(&[remarks, b"W\0\0\0\x07\0\0\0".as_slice()].concat());
+        assert_eq!(asked.answer(ANSWER_BYTES_MAX).await.unwrap().tag, b'W');
+        assert!(asked.into_stream().is_ok());
     }
 }
