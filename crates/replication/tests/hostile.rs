@@ -11,8 +11,8 @@ use tokio::net::TcpListener;
 /// Conversations spoiled in one run of this test.
 const CONVERSATIONS: u64 = 3_000;
 
-/// What a server says from the first byte to the end of the stream; it need not hear what it answers to.
-fn conversation(sign_in: &[u8]) -> Vec<u8> {
+/// What a server says until the session is ready to be used; it need not hear what it answers to.
+fn beginning(sign_in: &[u8]) -> Vec<u8> {
     let shown = [
         "UTF8", "ISO, MDY", "postgres", "UTC", "hex", "3", "", "warning", "C", "base64", "0", "0",
         "0", "off", "on",
@@ -22,8 +22,6 @@ fn conversation(sign_in: &[u8]) -> Vec<u8> {
         row.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
         row.extend(value.as_bytes());
     }
-    let keepalive = [b"k".as_slice(), &[0; 16], &[1]].concat();
-    let data = [b"w".as_slice(), &[0; 24], b"B", &[7; 20]].concat();
     [
         sign_in.to_vec(),
         message(b'S', b"server_version\x0013.7\0"),
@@ -33,13 +31,27 @@ fn conversation(sign_in: &[u8]) -> Vec<u8> {
         message(b'D', &row),
         message(b'C', b"SELECT 1\0"),
         message(b'Z', b"I"),
+    ]
+    .concat()
+}
+
+/// The same to the end of the stream.
+fn conversation(sign_in: &[u8]) -> Vec<u8> {
+    let keepalive = [b"k".as_slice(), &[0; 16], &[1]].concat();
+    let data = [b"w".as_slice(), &[0; 24], b"B", &[7; 20]].concat();
+    [
+        beginning(sign_in),
         message(b'W', &[0, 0, 0]),
         message(b'd', &data),
         message(b'N', b"SWARNING\0C01000\0Mwords\0\0"),
         message(b'd', &keepalive),
-        message(b'E', b"SFATAL\0VFATAL\0C57P01\0Mterminating\0\0"),
+        terminated(),
     ]
     .concat()
+}
+
+fn terminated() -> Vec<u8> {
+    message(b'E', b"SFATAL\0VFATAL\0C57P01\0Mterminating\0\0")
 }
 
 fn message(tag: u8, body: &[u8]) -> Vec<u8> {
@@ -156,6 +168,18 @@ async fn stream(options: &ConnectOptions) -> Result<usize, ConnectError> {
 async fn the_conversation_is_right_before_it_is_spoiled() {
     let [trust, ..] = sign_ins();
     assert_eq!(meet(conversation(&trust), false).await.unwrap(), 2);
+}
+
+/// The library that takes a session of statements over would take this for bytes that nobody asked for, and the process would stop.
+#[tokio::test]
+async fn a_session_ended_the_moment_it_was_ready_may_be_tried_again() {
+    let [trust, ..] = sign_ins();
+    for sql in [true, false] {
+        let bytes = [beginning(&trust), terminated()].concat();
+        let error = meet(bytes, sql).await.unwrap_err();
+        assert_eq!(error.sqlstate(), Some("57P01"), "{error}");
+        assert!(error.is_transient(), "{error}");
+    }
 }
 
 #[tokio::test]
