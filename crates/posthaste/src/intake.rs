@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::catalog_watch::{CatalogWatch, Outdated};
 use crate::done::{Done, Misfit};
 use crate::poison::{self, Became, Poison};
+use crate::reach::Reach;
 use crate::routing::Routing;
 
 /// The decoder, the transaction state and the router of one connection.
@@ -31,7 +32,7 @@ pub struct Intake {
     catalog: CatalogWatch,
     ignored: Ignored,
     verbatim_told: u64,
-    newest: Lsn,
+    reach: Reach,
     /// Where the record stands, outside any transaction, that no commit or keepalive has followed yet.
     dangling: Option<Lsn>,
     /// What Debezium has sent of the stream, while that may still come.
@@ -192,7 +193,7 @@ impl Intake {
             catalog: CatalogWatch::default(),
             ignored: Ignored::default(),
             verbatim_told: 0,
-            newest: Lsn::ZERO,
+            reach: Reach::default(),
             dangling: None,
             taken_over: None,
         }
@@ -350,11 +351,11 @@ impl Intake {
         self.dangling.is_some()
     }
 
-    /// Where the commit of the newest transaction begins that was begun on this connection, or where the newest message
-    /// stands that is a record of its own, whichever is later; zero for none.
+    /// How far was read on this connection: to the newest transaction that was begun, or to the newest message that is a
+    /// record of its own, whichever is later.
     #[must_use]
-    pub fn newest(&self) -> Lsn {
-        self.newest
+    pub fn reach(&self) -> Reach {
+        self.reach
     }
 
     /// The counts since the last call.
@@ -381,7 +382,7 @@ impl Intake {
         match self.transactions.handle(start_lsn, message)? {
             Step::Begin(transaction) => {
                 self.done.begin(&transaction)?;
-                self.newest = transaction.final_lsn;
+                self.reach = self.reach.max(Reach::transaction(transaction.final_lsn));
                 self.catalog.begin(transaction);
                 self.taken_over
                     .take_if(|taken_over| taken_over.is_over(transaction));
@@ -467,7 +468,7 @@ impl Intake {
         match self.settle(routed, lsn, entry, batch)? {
             Some(Routed::NotOutbox) => self.ignored.messages += 1,
             Some(Routed::Record) if is_alone => {
-                self.newest = self.newest.max(lsn);
+                self.reach = self.reach.max(Reach::message(lsn));
                 self.dangling = Some(lsn);
             }
             _ => {}

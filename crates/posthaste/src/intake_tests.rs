@@ -144,7 +144,7 @@ fn a_message_of_its_own_dangles_until_the_server_stands_at_its_end() {
     );
     assert!(intake.is_dangling());
     assert!(!intake.is_in_transaction());
-    assert_eq!(intake.newest(), Lsn::new(90));
+    assert_eq!(intake.reach().newest(), Lsn::new(90));
     // Said while the message was being sent.
     check_taken(&mut intake, &[keepalive(89)], &["idle"]);
     assert!(intake.is_dangling());
@@ -173,7 +173,7 @@ fn a_commit_follows_a_message_of_its_own_too() {
     assert!(intake.is_dangling());
     check_taken(&mut intake, &[commit(100, 108)], &["commit"]);
     assert!(!intake.is_dangling());
-    assert_eq!(intake.newest(), Lsn::new(100));
+    assert_eq!(intake.reach().newest(), Lsn::new(100));
 }
 
 /// Two readings of one stream must agree on the numbers, whatever is filtered.

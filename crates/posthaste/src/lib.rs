@@ -70,6 +70,7 @@ pub mod progress;
 mod publication;
 pub mod publishing;
 mod publishing_thread;
+pub mod reach;
 pub mod reconcile;
 pub mod reconcile_judge;
 mod reconcile_progress;

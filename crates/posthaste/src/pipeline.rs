@@ -177,7 +177,7 @@ impl<'a> Pipeline<'a> {
             self.release_hold()?;
             let reading_on = read_on && self.is_unfinished();
             if !reading_on {
-                self.publishing.submit(self.intake.newest())?;
+                self.publishing.submit(self.intake.reach())?;
                 if self.publishing.is_drained() {
                     return self.note_last_published().await;
                 }
@@ -209,8 +209,8 @@ impl<'a> Pipeline<'a> {
     /// Whether something was handed over of a transaction that has not been read to its end: the open one, or one that
     /// an earlier connection lost; or a message that nothing has followed.
     fn is_unfinished(&self) -> bool {
-        let high_water = self.publishing.high_water();
-        let lost = self.intake.newest() < high_water && self.progress.confirmed() <= high_water;
+        let lost = self.intake.reach() < self.publishing.high_water()
+            && !self.publishing.is_all_done_at(self.progress.confirmed());
         is_unfinished(&self.intake) || lost || self.hold.is_active()
     }
 
@@ -386,7 +386,7 @@ impl<'a> Pipeline<'a> {
 
     pub(crate) fn hand_over_now(&mut self, now: Now) -> Result<(), RunError> {
         self.pacing.handed_over(now.instant);
-        Ok(self.publishing.submit(self.intake.newest())?)
+        Ok(self.publishing.submit(self.intake.reach())?)
     }
 
     fn next_wake(&self, now: Now) -> Instant {

@@ -20,6 +20,7 @@ use crate::codes::Problem;
 use crate::metrics::PipelineMetrics;
 use crate::policy::RunError;
 use crate::publishing_thread::{Work, Worker};
+use crate::reach::Reach;
 
 /// The loop's end of the publishing thread. Dropping it ends the thread.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub struct Publishing {
     watch: Option<BrokerWatch>,
     submitted: u64,
     epoch: u64,
-    high_water: Lsn,
+    high_water: Reach,
     kafka: KafkaSeen,
     metrics: PipelineMetrics,
 }
@@ -120,7 +121,7 @@ impl Publishing {
             probe,
             submitted: 0,
             epoch: 0,
-            high_water: Lsn::ZERO,
+            high_water: Reach::default(),
             kafka: KafkaSeen::default(),
             metrics,
         })
@@ -181,18 +182,18 @@ impl Publishing {
         self.current.as_ref().is_some_and(|batch| !batch.is_empty())
     }
 
-    /// Hands the current batch over unless it is empty. Never blocks: the pool is no larger than the queue. `newest` is
-    /// where the commit of its newest transaction begins.
+    /// Hands the current batch over unless it is empty. Never blocks: the pool is no larger than the queue. `reach` is how far
+    /// was read for it.
     ///
     /// # Errors
     ///
     /// The thread has ended, which only a panic in it can cause.
-    pub fn submit(&mut self, newest: Lsn) -> Result<(), ThreadEnded> {
+    pub fn submit(&mut self, reach: Reach) -> Result<(), ThreadEnded> {
         if let Some(batch) = self.current.take_if(|batch| !batch.is_empty()) {
             self.send(Work::Batch(batch))?;
             self.submitted += 1;
             self.metrics.handed_over();
-            self.high_water = self.high_water.max(newest);
+            self.high_water = self.high_water.max(reach);
         }
         Ok(())
     }
@@ -281,7 +282,7 @@ impl Publishing {
 
     /// Logs that records were refused for a reason that may pass, if that is news.
     pub fn tell_refused(&mut self, problem: &Problem) {
-        self.kafka.refused(problem, self.high_water);
+        self.kafka.refused(problem, self.high_water.newest());
     }
 
     /// Whether Kafka was lost and is not back.
@@ -290,11 +291,17 @@ impl Publishing {
         self.kafka.is_lost()
     }
 
-    /// Where the commit of the newest transaction begins of which anything was ever handed over, on this connection or an
-    /// earlier one. What is not confirmed of it may have been sent all the same.
+    /// How far anything was ever handed over, on this connection or an earlier one. What is not confirmed of it may have been
+    /// sent all the same.
     #[must_use]
-    pub fn high_water(&self) -> Lsn {
+    pub fn high_water(&self) -> Reach {
         self.high_water
+    }
+
+    /// Whether a confirmed position covers everything that was ever handed over.
+    #[must_use]
+    pub fn is_all_done_at(&self, confirmed: Lsn) -> bool {
+        self.high_water.is_done_at(confirmed)
     }
 
     /// Records handed over and not acknowledged, enqueued or not.

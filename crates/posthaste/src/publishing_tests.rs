@@ -93,7 +93,9 @@ async fn send(publishing: &mut Publishing, topic: &str, commit_lsn: u64) {
     let batch = publishing.current().expect("a batch");
     assert!(batch.is_empty(), "a recycled batch is empty");
     fill(batch, topic, commit_lsn);
-    publishing.submit(Lsn::new(commit_lsn)).expect("running");
+    publishing
+        .submit(Reach::transaction(Lsn::new(commit_lsn)))
+        .expect("running");
 }
 
 /// Decision 0010: news of a burst are told once in a while, not once a delivery.
@@ -166,7 +168,9 @@ async fn batches_circulate_and_the_position_follows_the_deliveries() {
     }
     until(&mut publishing, Publishing::is_drained).await;
     assert_eq!(publishing.state().confirmed.as_lsn(), Lsn::new(2008));
-    assert_eq!(publishing.high_water(), Lsn::new(2000));
+    assert_eq!(publishing.high_water(), Reach::transaction(Lsn::new(2000)));
+    assert!(publishing.is_all_done_at(Lsn::new(2008)));
+    assert!(!publishing.is_all_done_at(Lsn::new(2000)));
 }
 
 #[tokio::test]

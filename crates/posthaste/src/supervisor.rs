@@ -165,7 +165,7 @@ impl Supervisor {
             return false;
         };
         let culprit = publishing.state().culprit;
-        let high_water = publishing.high_water();
+        let high_water = publishing.high_water().newest();
         let next = policy::judge_refusal(error, culprit, high_water, &self.rules, &mut self.search);
         match next {
             None | Some(Next::Stop) => return false,
@@ -442,7 +442,7 @@ impl Supervisor {
 
 /// A stop without a connection: nothing can be confirmed any more, whatever is still acknowledged.
 fn left_behind(publishing: &Publishing) -> Drained {
-    if publishing.state().confirmed.as_lsn() >= publishing.high_water() {
+    if publishing.is_all_done_at(publishing.state().confirmed.as_lsn()) {
         Drained::Whole
     } else {
         Drained::Unacknowledged(publishing.unacknowledged())

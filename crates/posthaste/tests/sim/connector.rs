@@ -110,7 +110,7 @@ enum Pass {
 
 impl Connection {
     fn is_unfinished(&self, high_water: Lsn) -> bool {
-        self.intake.is_in_transaction() || self.intake.newest() < high_water
+        self.intake.is_in_transaction() || self.intake.reach().newest() < high_water
     }
 }
 
@@ -337,7 +337,7 @@ impl Connector {
         self.given_up
             .extend(aside.skipped.iter().map(|(_, row)| *row));
         self.table.borrow_mut().write(&aside);
-        self.high_water = self.high_water.max(intake.newest());
+        self.high_water = self.high_water.max(intake.reach().newest());
     }
 
     /// The publishing thread's turn, and what the loop makes of it.

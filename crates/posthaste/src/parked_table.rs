@@ -1,0 +1,59 @@
+//! What the loop does with the table of parked events, or with a model of it.
+
+use std::collections::HashSet;
+use std::future::Future;
+
+use pgoutput::{Lsn, RowId};
+
+use crate::parked_row::ParkedRow;
+use crate::parking::Parking;
+use crate::poison::{Aside, Reason};
+use crate::policy::RunError;
+use crate::watchlist::{Aggregate, Waiting};
+
+/// The table of one slot. Each call may be dropped or fail half-way: then it is not known whether it was done, and doing it
+/// again is right.
+///
+/// The binary has one of it, [`Parking`]. The simulation drives the same loop with another.
+pub trait ParkedTable {
+    /// As [`Parking::write`].
+    fn write(&mut self, aside: &Aside) -> impl Future<Output = Result<Lsn, RunError>>;
+
+    /// As [`Parking::publishable`].
+    fn publishable(
+        &self,
+        confirmed: Lsn,
+        rows_max: i64,
+    ) -> impl Future<Output = Result<Vec<ParkedRow>, RunError>>;
+
+    /// As [`Parking::published`].
+    fn published(&self, rows: &[RowId]) -> impl Future<Output = Result<Lsn, RunError>>;
+
+    /// As [`Parking::refused`].
+    fn refused(&self, row: RowId, reason: &Reason) -> impl Future<Output = Result<(), RunError>>;
+
+    /// As [`Parking::waiting`].
+    fn waiting(&self) -> impl Future<Output = Result<(HashSet<Aggregate>, Waiting), RunError>>;
+}
+
+impl ParkedTable for Parking {
+    async fn write(&mut self, aside: &Aside) -> Result<Lsn, RunError> {
+        Self::write(self, aside).await
+    }
+
+    async fn publishable(&self, confirmed: Lsn, rows_max: i64) -> Result<Vec<ParkedRow>, RunError> {
+        Self::publishable(self, confirmed, rows_max).await
+    }
+
+    async fn published(&self, rows: &[RowId]) -> Result<Lsn, RunError> {
+        Self::published(self, rows).await
+    }
+
+    async fn refused(&self, row: RowId, reason: &Reason) -> Result<(), RunError> {
+        Self::refused(self, row, reason).await
+    }
+
+    async fn waiting(&self) -> Result<(HashSet<Aggregate>, Waiting), RunError> {
+        Self::waiting(self).await
+    }
+}
