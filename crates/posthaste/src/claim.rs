@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Now;
 use crate::codes::{Code, Problem};
+use crate::feed::Feed;
 use crate::policy::RunError;
 use crate::progress::Progress;
 use crate::publishing::Publishing;

@@ -1,6 +1,8 @@
 //! Now: one reading of both clocks, taken by the loop and handed to everything that decides.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pgoutput::PgTimestamp;
 
@@ -28,5 +30,48 @@ impl Now {
             instant: Instant::now(),
             wall: PgTimestamp::from_unix_micros(micros),
         }
+    }
+}
+
+/// Where the loop gets the time from, and what it waits for.
+///
+/// The binary has the system's. The simulation has one that it moves itself.
+pub trait Clock: Clone + Debug {
+    /// Reads both clocks.
+    fn now(&self) -> Now;
+
+    /// Waits until the monotonic clock has come to `at`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    fn sleep_until(&self, at: Instant) -> impl Future<Output = ()>;
+
+    /// Reads the monotonic clock.
+    fn instant(&self) -> Instant {
+        self.now().instant
+    }
+
+    /// How long ago that was, by the monotonic clock.
+    fn since(&self, earlier: Instant) -> Duration {
+        self.instant().saturating_duration_since(earlier)
+    }
+}
+
+/// The system's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Now {
+        Now::read()
+    }
+
+    async fn sleep_until(&self, at: Instant) {
+        tokio::time::sleep_until(at.into()).await;
+    }
+
+    fn instant(&self) -> Instant {
+        Instant::now()
     }
 }

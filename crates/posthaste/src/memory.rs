@@ -15,12 +15,12 @@ use crate::handover::{Handover, HandoverFile, Standing};
 use crate::intake::TakenOver;
 use crate::preconditions::Checked;
 use crate::state::{Identity, Loaded, StateFile, Stored, start_position};
-use crate::state_writer::StateWriter;
+use crate::state_writer::{Keep, StateWriter};
 
 /// What this pipeline knows about its slot beyond what the server says.
 #[derive(Debug)]
 pub struct Memory {
-    writer: Option<StateWriter>,
+    writer: Option<Box<dyn Keep>>,
     stored: Option<Stored>,
     /// What a takeover from Debezium decided, until it is used up.
     handover: Option<(HandoverFile, Handover)>,
@@ -50,16 +50,7 @@ impl Memory {
     ///
     /// The directory cannot be used. A file that cannot is only a warning.
     pub fn open(config: &Config, pipeline: &str) -> Result<Self, Problem> {
-        let mut memory = Self {
-            writer: None,
-            stored: None,
-            handover: None,
-            seen: None,
-            slot_decides: false,
-            confirmed: Lsn::ZERO,
-            put: Lsn::ZERO,
-            saved_at: None,
-        };
+        let mut memory = Self::new(None, None);
         let Some(directory) = &config.state.directory else {
             info!("no state directory: a server restart between two runs may repeat events");
             return Ok(memory);
@@ -75,7 +66,7 @@ impl Memory {
                 .found(error.to_string())
                 .caused_by(error)
         })?;
-        memory.writer = Some(writer);
+        memory.writer = Some(Box::new(writer));
         Ok(memory)
     }
 
@@ -97,15 +88,15 @@ impl Memory {
         self.slot_decides = true;
     }
 
-    /// Without a file.
-    #[cfg(test)]
-    pub(crate) fn forgetful() -> Self {
+    /// What was kept before, and where to keep what comes; without either it is only good for one process.
+    #[must_use]
+    pub fn new(stored: Option<Stored>, writer: Option<Box<dyn Keep>>) -> Self {
         Self {
-            writer: None,
-            stored: None,
+            writer,
+            stored,
             handover: None,
-            slot_decides: false,
             seen: None,
+            slot_decides: false,
             confirmed: Lsn::ZERO,
             put: Lsn::ZERO,
             saved_at: None,

@@ -14,33 +14,33 @@ use crate::routing::Routing;
 
 /// What a running pipeline has of the tables of parked and skipped events.
 #[derive(Debug)]
-pub struct ParkingLot {
-    pub(crate) parking: Parking,
+pub struct ParkingLot<T = Parking> {
+    pub(crate) parking: T,
     pub(crate) rerouting: Rerouting,
     /// Whether rows are parked here, or only requests to skip are read.
     pub(crate) parks: bool,
-    /// When to look for rows to publish again.
-    pub(crate) look_at: Instant,
+    /// When to look for rows to publish again; `None` for at once.
+    pub(crate) look_at: Option<Instant>,
     /// Rows on their way to Kafka that are not noted as published.
     pub(crate) sent: Vec<RowId>,
 }
 
-impl ParkingLot {
+impl<T> ParkingLot<T> {
     /// The lot of one connection.
     #[must_use]
-    pub fn new(parking: Parking, routing: impl Into<Routing>, rules: &Rules) -> Self {
+    pub fn new(parking: T, routing: impl Into<Routing>, rules: &Rules) -> Self {
         Self {
             parking,
             rerouting: Rerouting::new(routing),
             parks: rules.action == OnPoison::Park,
-            look_at: Instant::now(),
+            look_at: None,
             sent: Vec::new(),
         }
     }
 
     /// Looks again after a pause.
     pub(crate) fn rest(&mut self, now: Instant, pause: Duration) {
-        self.look_at = now + pause;
+        self.look_at = Some(now + pause);
     }
 }
 

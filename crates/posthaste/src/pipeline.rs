@@ -4,6 +4,7 @@
 //! what to tell the server `progress`'s, whether to retry `policy`'s. The loop receives, hands on and
 //! reacts, for one connection; `supervisor` makes the connections.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use replication::Frame;
@@ -11,12 +12,15 @@ use sink::{Batch, Confirmed};
 use tracing::warn;
 
 use crate::brokers::Said;
-use crate::clock::Now;
+use crate::clock::{Clock, Now, SystemClock};
+use crate::feed::Feed;
 use crate::health::Health;
 use crate::intake::{Intake, Taken};
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
 use crate::pacing::Pacing;
+use crate::parked_table::ParkedTable;
+use crate::parking::Parking;
 use crate::parking_lot::{Hold, ParkingLot};
 use crate::poison::Tally;
 use crate::policy::RunError;
@@ -28,15 +32,16 @@ use crate::source::Source;
 
 /// One connection's run: everything the loop moves things between.
 #[derive(Debug)]
-pub struct Pipeline<'a> {
-    source: Source,
+pub struct Pipeline<'a, F = Source, T = Parking, C = SystemClock> {
+    source: F,
+    pub(crate) clock: C,
     pub(crate) intake: Intake,
     pub(crate) publishing: &'a mut Publishing,
     pub(crate) progress: Progress,
     memory: &'a mut Memory,
     pub(crate) metrics: &'a PipelineMetrics,
     pub(crate) health: &'a Health,
-    pub(crate) lot: Option<ParkingLot>,
+    pub(crate) lot: Option<ParkingLot<T>>,
     pub(crate) hold: &'a mut Hold,
     pub(crate) search: &'a mut Search,
     paused_since: Option<Instant>,
@@ -71,15 +76,16 @@ pub enum Drained {
     Unacknowledged(u64),
 }
 
-impl<'a> Pipeline<'a> {
+impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
     /// Joins the stages. `start` is where the tracker stands, which is where the stream was asked to start.
     #[must_use]
     pub fn new(
-        source: Source,
+        source: F,
+        clock: C,
         intake: Intake,
         start: Confirmed,
         kept: Kept<'a>,
-        lot: Option<ParkingLot>,
+        lot: Option<ParkingLot<T>>,
     ) -> Self {
         let Kept {
             publishing,
@@ -89,9 +95,10 @@ impl<'a> Pipeline<'a> {
             hold,
             search,
         } = kept;
-        let progress = Progress::new(start, Now::read(), source.timing());
+        let progress = Progress::new(start, clock.now(), source.timing());
         Self {
             source,
+            clock,
             intake,
             publishing,
             progress,
@@ -144,21 +151,21 @@ impl<'a> Pipeline<'a> {
             self.release_hold()?;
             self.send_status().await?;
             let look_at = self.look_for_parked_at();
-            if look_at.is_some_and(|at| at <= Instant::now()) {
+            if look_at.is_some_and(|at| at <= self.clock.instant()) {
                 self.publish_parked(shutdown).await?;
                 continue;
             }
-            let wake_at = self.next_wake(Now::read());
-            let wake_at = look_at.map_or(wake_at, |at| wake_at.min(at)).into();
+            let wake_at = self.next_wake(self.clock.now());
+            let wake_at = look_at.map_or(wake_at, |at| wake_at.min(at));
             let reading = self.publishing.has_current();
             self.count_pause(reading);
             tokio::select! {
                 biased;
                 () = shutdown.requested() => return Ok(()),
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
-                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading)?,
+                () = self.clock.sleep_until(wake_at) => self.handle_timer(reading)?,
                 frame = self.source.next_frame(), if reading => {
-                    let now = Now::read();
+                    let now = self.clock.now();
                     let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress, now);
                     let taken = first.and_then(|()| self.take_buffered(now, |_| false));
                     self.hand_over(taken, now)?;
@@ -170,7 +177,7 @@ impl<'a> Pipeline<'a> {
     /// The second, smaller loop: no new transaction is read, and what is on its way is awaited. With `read_on` those that
     /// were begun are read to their end first, since no position inside them could be confirmed.
     async fn drain(&mut self, drain_timeout: Duration, read_on: bool) -> Result<(), RunError> {
-        let deadline = Instant::now() + drain_timeout;
+        let deadline = self.clock.instant() + drain_timeout;
         loop {
             self.settle_aside().await?;
             self.refresh_catalog().await?;
@@ -182,7 +189,7 @@ impl<'a> Pipeline<'a> {
                     return self.note_last_published().await;
                 }
             }
-            if Instant::now() >= deadline {
+            if self.clock.instant() >= deadline {
                 return Ok(());
             }
             if reading_on && (self.intake.is_dangling() || self.hold.is_active()) {
@@ -190,14 +197,14 @@ impl<'a> Pipeline<'a> {
                 self.progress.ask_for_reply();
             }
             self.send_status().await?;
-            let wake_at = self.next_wake(Now::read()).min(deadline).into();
+            let wake_at = self.next_wake(self.clock.now()).min(deadline);
             let reading = reading_on && self.publishing.has_current();
             tokio::select! {
                 biased;
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
-                () = tokio::time::sleep_until(wake_at) => self.handle_timer(reading)?,
+                () = self.clock.sleep_until(wake_at) => self.handle_timer(reading)?,
                 frame = self.source.next_frame(), if reading => {
-                    let now = Now::read();
+                    let now = self.clock.now();
                     let first = take(frame?, &mut self.intake, self.publishing, &mut self.progress, now);
                     let taken = first.and_then(|()| self.take_buffered(now, |intake| !is_unfinished(intake)));
                     self.hand_over(taken, now)?;
@@ -217,7 +224,7 @@ impl<'a> Pipeline<'a> {
     /// The last word: the server learns the final position before the connection closes.
     async fn say_goodbye(mut self) -> Result<Drained, RunError> {
         self.hear_publisher()?;
-        let last_word = self.progress.status(Now::read());
+        let last_word = self.progress.status(self.clock.now());
         self.source.send(&last_word.encode()).await?;
         let unacknowledged = self.publishing.unacknowledged();
         let whole = self.publishing.is_drained() && !self.is_unfinished();
@@ -229,7 +236,7 @@ impl<'a> Pipeline<'a> {
     }
 
     pub(crate) async fn send_status(&mut self) -> Result<(), RunError> {
-        let now = Now::read();
+        let now = self.clock.now();
         if self.progress.is_stalled(now) {
             return Err(RunError::Stalled {
                 silent_for: self.progress.silence_max(),
@@ -241,12 +248,37 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
+    /// Does some work at the database to its end while the conversation with the server and the publisher goes on.
+    pub(crate) async fn attend<O>(
+        &mut self,
+        work: impl Future<Output = Result<O, RunError>>,
+    ) -> Result<O, RunError> {
+        let mut work = Box::pin(work);
+        let deadline = self.clock.instant() + WORK_TIME_MAX;
+        loop {
+            self.health.beat();
+            self.send_status().await?;
+            let wake_at = self.progress.next_deadline(self.clock.now()).min(deadline);
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                turn = self.publishing.next() => self.handle_turn(turn?)?,
+                () = self.clock.sleep_until(wake_at) => {
+                    self.progress.handle_paused(self.clock.now());
+                    if self.clock.instant() >= deadline {
+                        return Err(RunError::Stalled { silent_for: WORK_TIME_MAX });
+                    }
+                }
+            }
+        }
+    }
+
     /// Backpressure shows in the metrics as time during which nothing was read.
     fn count_pause(&mut self, reading: bool) {
         match (reading, self.paused_since) {
-            (false, None) => self.paused_since = Some(Instant::now()),
+            (false, None) => self.paused_since = Some(self.clock.instant()),
             (true, Some(since)) => {
-                self.metrics.paused(since.elapsed());
+                self.metrics.paused(self.clock.since(since));
                 self.paused_since = None;
             }
             _ => {}
@@ -262,7 +294,7 @@ impl<'a> Pipeline<'a> {
 
     /// While we do not read, the server's silence is our own doing.
     fn handle_timer(&mut self, reading: bool) -> Result<(), RunError> {
-        let now = Now::read();
+        let now = self.clock.now();
         if !reading {
             self.progress.handle_paused(now);
         }
@@ -279,7 +311,7 @@ impl<'a> Pipeline<'a> {
             self.progress.confirm(state.confirmed);
             self.memory.confirm(state.confirmed);
         }
-        self.memory.save_if_due(Now::read());
+        self.memory.save_if_due(self.clock.now());
         self.metrics.confirmed(self.progress.confirmed());
         self.health.publisher(&state);
         if self.publishing.tell_outage() == Some(Said::Resumed) {
@@ -308,7 +340,8 @@ impl<'a> Pipeline<'a> {
         let Some(outdated) = self.intake.outdated_catalog() else {
             return Ok(());
         };
-        let (position, catalog) = self.source.read_catalog(outdated).await?;
+        let reading = self.source.read_catalog(outdated);
+        let (position, catalog) = self.attend(reading).await?;
         if let Some(lot) = &mut self.lot {
             lot.rerouting.extend_catalog(catalog.clone());
         }
@@ -354,11 +387,11 @@ impl<'a> Pipeline<'a> {
         self.metrics.poison(tally);
         let is_due = self
             .poison_told_at
-            .is_none_or(|told_at| told_at.elapsed() >= POISON_TOLD_EVERY);
+            .is_none_or(|told_at| self.clock.since(told_at) >= POISON_TOLD_EVERY);
         let Some(reason) = self.intake.poison().take_told().filter(|_| is_due) else {
             return;
         };
-        self.poison_told_at = Some(Instant::now());
+        self.poison_told_at = Some(self.clock.instant());
         self.metrics.error(reason.code);
         let action = self.intake.poison().rules().action.done();
         warn!(code = %reason.code, ?tally, "{action}: {}: {}", reason.code, reason.text);
@@ -435,6 +468,9 @@ pub(crate) fn is_full(batch: &Batch) -> bool {
 /// Of poison events one is logged in this time; all are counted.
 const POISON_TOLD_EVERY: Duration = Duration::from_secs(10);
 
+/// How long the database may take for one piece of work.
+const WORK_TIME_MAX: Duration = Duration::from_secs(20);
+
 /// A batch is handed over when its records hold this many bytes; one larger record makes it larger.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
 
@@ -444,3 +480,7 @@ const BATCH_ENTRIES_MAX: usize = 4096;
 #[cfg(test)]
 #[path = "pipeline_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "pipeline_script_tests.rs"]
+mod script_tests;

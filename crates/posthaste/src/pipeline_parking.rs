@@ -3,21 +3,22 @@
 //! While either is under way nothing is read, so the order of an aggregate needs no further care: what was read before is
 //! acknowledged, and what comes after is not here yet. Status updates and the publisher's news go on.
 
-use std::future::Future;
 use std::time::{Duration, Instant};
 
 use sink::{Entry, UNNOTED_ROWS_MAX};
 use tracing::{info, warn};
 
-use crate::clock::Now;
+use crate::clock::Clock;
+use crate::feed::Feed;
 use crate::parked_row::ParkedRow;
+use crate::parked_table::ParkedTable;
 use crate::parking_lot::ParkingLot;
 use crate::pipeline::{Pipeline, is_full};
 use crate::policy::RunError;
 use crate::publishing::ThreadEnded;
 use crate::shutdown::Shutdown;
 
-impl Pipeline<'_> {
+impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
     /// Writes down what was put aside, before the batch it came with may be handed over.
     pub(crate) async fn settle_aside(&mut self) -> Result<(), RunError> {
         if self.intake.poison().aside().is_empty() {
@@ -51,7 +52,7 @@ impl Pipeline<'_> {
     pub(crate) fn look_for_parked_at(&mut self) -> Option<Instant> {
         let has_waiting = self.intake.poison().watchlist().has_waiting();
         let lot = self.lot.as_ref().filter(|lot| lot.parks && has_waiting)?;
-        Some(lot.look_at)
+        Some(lot.look_at.unwrap_or_else(|| self.clock.instant()))
     }
 
     /// Publishes the parked rows that may leave, and learns what waits now.
@@ -66,10 +67,10 @@ impl Pipeline<'_> {
 
     async fn pass(
         &mut self,
-        lot: &mut ParkingLot,
+        lot: &mut ParkingLot<T>,
         shutdown: &mut Shutdown,
     ) -> Result<(), RunError> {
-        let began = Instant::now();
+        let began = self.clock.instant();
         let mut published = 0;
         let mut pause = LOOK_EVERY;
         loop {
@@ -88,7 +89,7 @@ impl Pipeline<'_> {
             }
             if published == 0 {
                 // What was read before goes first, and the position then covers it.
-                self.hand_over_now(Now::read())?;
+                self.hand_over_now(self.clock.now())?;
                 if !self.until_drained(shutdown).await? {
                     break;
                 }
@@ -96,7 +97,7 @@ impl Pipeline<'_> {
                 queued = self.attend(queued_now).await?;
             }
             published += self.republish(lot, &queued, shutdown).await?;
-            if began.elapsed() >= PASS_TIME_MAX {
+            if self.clock.since(began) >= PASS_TIME_MAX {
                 pause = PASS_GAP;
                 break;
             }
@@ -111,8 +112,8 @@ impl Pipeline<'_> {
         watchlist.set_parked(aggregates, waiting);
         // A look should never take more than a small part of the time.
         lot.rest(
-            Instant::now(),
-            pause.max(began.elapsed() * 10).min(LOOK_EVERY_MAX),
+            self.clock.instant(),
+            pause.max(self.clock.since(began) * 10).min(LOOK_EVERY_MAX),
         );
         Ok(())
     }
@@ -121,13 +122,13 @@ impl Pipeline<'_> {
     /// nothing behind it of its aggregate goes out.
     async fn republish(
         &mut self,
-        lot: &mut ParkingLot,
+        lot: &mut ParkingLot<T>,
         queued: &[ParkedRow],
         shutdown: &mut Shutdown,
     ) -> Result<usize, RunError> {
         debug_assert!(lot.sent.is_empty(), "noted before more is sent");
         self.until_current().await?;
-        let now_ms = Now::read().wall.unix_micros() / 1_000;
+        let now_ms = self.clock.now().wall.unix_micros() / 1_000;
         let mut refused = None;
         for row in queued {
             let batch = self.publishing.current().ok_or(ThreadEnded)?;
@@ -143,7 +144,7 @@ impl Pipeline<'_> {
                 }
             }
         }
-        self.hand_over_now(Now::read())?;
+        self.hand_over_now(self.clock.now())?;
         if !self.until_drained(shutdown).await? {
             return Ok(0);
         }
@@ -157,7 +158,7 @@ impl Pipeline<'_> {
 
     /// Notes in the table what was sent from it and is acknowledged, and tells the publisher, whose position names these rows
     /// until then. How many they are.
-    async fn note_published(&mut self, lot: &mut ParkingLot) -> Result<usize, RunError> {
+    async fn note_published(&mut self, lot: &mut ParkingLot<T>) -> Result<usize, RunError> {
         if lot.sent.is_empty() {
             return Ok(0);
         }
@@ -192,60 +193,27 @@ impl Pipeline<'_> {
 
     /// Waits until everything handed over is acknowledged; false if that takes too long, or a stop is asked for meanwhile.
     async fn until_drained(&mut self, shutdown: &mut Shutdown) -> Result<bool, RunError> {
-        let mut deadline = Instant::now() + DRAIN_TIME_MAX;
+        let mut deadline = self.clock.instant() + DRAIN_TIME_MAX;
         let mut stopping = false;
         while !self.publishing.is_drained() {
-            if Instant::now() >= deadline {
+            if self.clock.instant() >= deadline {
                 return Ok(false);
             }
             self.health.beat();
             self.send_status().await?;
-            let wake_at = self
-                .progress
-                .next_deadline(Now::read())
-                .min(deadline)
-                .into();
+            let wake_at = self.progress.next_deadline(self.clock.now()).min(deadline);
             tokio::select! {
                 biased;
                 () = shutdown.requested(), if !stopping => {
                     stopping = true;
-                    deadline = deadline.min(Instant::now() + STOP_TIME_MAX);
+                    deadline = deadline.min(self.clock.instant() + STOP_TIME_MAX);
                 }
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
-                () = tokio::time::sleep_until(wake_at) => self.progress.handle_paused(Now::read()),
+                () = self.clock.sleep_until(wake_at) => self.progress.handle_paused(self.clock.now()),
             }
         }
         self.hear_publisher()?;
         Ok(true)
-    }
-
-    /// Does some work at the database to its end while the conversation with the server and the publisher goes on.
-    async fn attend<T>(
-        &mut self,
-        work: impl Future<Output = Result<T, RunError>>,
-    ) -> Result<T, RunError> {
-        let mut work = Box::pin(work);
-        let deadline = Instant::now() + WORK_TIME_MAX;
-        loop {
-            self.health.beat();
-            self.send_status().await?;
-            let wake_at = self
-                .progress
-                .next_deadline(Now::read())
-                .min(deadline)
-                .into();
-            tokio::select! {
-                biased;
-                done = &mut work => return done,
-                turn = self.publishing.next() => self.handle_turn(turn?)?,
-                () = tokio::time::sleep_until(wake_at) => {
-                    self.progress.handle_paused(Now::read());
-                    if Instant::now() >= deadline {
-                        return Err(RunError::Stalled { silent_for: WORK_TIME_MAX });
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -269,6 +237,3 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The same once a stop is asked for.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// How long the database may take for one piece of work.
-const WORK_TIME_MAX: Duration = Duration::from_secs(20);

@@ -89,12 +89,13 @@ async fn run_intake(
 ) -> Drained {
     let publisher = Publisher::new(Prompt::default(), Limits::default(), Lsn::ZERO);
     let mut publishing = Publishing::start(publisher, None, metrics.clone()).expect("a thread");
-    let mut memory = Memory::forgetful();
+    let mut memory = Memory::new(None, None);
     let health = Health::new();
     let (mut hold, mut search) = (Hold::default(), Search::default());
     let (trigger, mut shutdown) = Shutdown::channel();
     let mut pipeline = Pipeline::new(
         source,
+        SystemClock,
         intake,
         Tracker::new(Lsn::ZERO).confirmed(),
         Kept {
@@ -105,7 +106,7 @@ async fn run_intake(
             hold: &mut hold,
             search: &mut search,
         },
-        None,
+        None::<ParkingLot>,
     );
     pipeline.pacing = pacing;
     let began = Instant::now();
@@ -284,7 +285,7 @@ const TRANSACTIONS: u64 = 2_000;
 const MESSAGE_LSN: u64 = 90;
 const SINGLE_READS: u64 = 50;
 
-const RELATION: &[u8] = b"R\0\0\0\x05public\0outbox\0d\0\x04\
+pub(super) const RELATION: &[u8] = b"R\0\0\0\x05public\0outbox\0d\0\x04\
     \0id\0\0\0\0\x19\xFF\xFF\xFF\xFF\0aggregatetype\0\0\0\0\x19\xFF\xFF\xFF\xFF\
     \0aggregateid\0\0\0\0\x19\xFF\xFF\xFF\xFF\0payload\0\0\0\0\x19\xFF\xFF\xFF\xFF";
 

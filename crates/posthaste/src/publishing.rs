@@ -16,6 +16,7 @@ use sink::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::brokers::{BrokerWatch, KafkaSeen, PROBE_TIMEOUT, Said};
+use crate::clock::{Clock, SystemClock};
 use crate::codes::Problem;
 use crate::metrics::PipelineMetrics;
 use crate::policy::RunError;
@@ -85,6 +86,25 @@ impl Publishing {
         probe: Option<BrokerProbe>,
         metrics: PipelineMetrics,
     ) -> std::io::Result<Self> {
+        let (mut publishing, worker) = Self::without_thread(publisher, SystemClock, metrics);
+        // The client's log lines come from that thread, and carry the pipeline's name like all others.
+        let span = tracing::Span::current();
+        let thread = std::thread::Builder::new()
+            .name("publish".to_owned())
+            .spawn(move || span.in_scope(|| worker.run()))?;
+        publishing.thread = Some(thread);
+        publishing.watch = probe.clone().map(BrokerWatch::start);
+        publishing.probe = probe;
+        Ok(publishing)
+    }
+
+    /// Both ends, for whoever has the worker take its turns.
+    #[must_use]
+    pub fn without_thread<P: Producer, C: Clock>(
+        publisher: Publisher<P>,
+        clock: C,
+        metrics: PipelineMetrics,
+    ) -> (Self, Worker<P, C>) {
         let (work_sender, work) = sync_channel(BATCHES_MAX + CALLS_MAX);
         let (recycled, free) = mpsc::channel(BATCHES_MAX);
         for _ in 0..BATCHES_MAX {
@@ -105,26 +125,29 @@ impl Publishing {
             epoch: 0,
         };
         let (state_sender, state) = watch::channel(first);
-        let worker = Worker::new(publisher, metrics.clone(), work, recycled, state_sender);
-        // The client's log lines come from that thread, and carry the pipeline's name like all others.
-        let span = tracing::Span::current();
-        let thread = std::thread::Builder::new()
-            .name("publish".to_owned())
-            .spawn(move || span.in_scope(|| worker.run()))?;
-        Ok(Self {
+        let worker = Worker::new(
+            publisher,
+            clock,
+            metrics.clone(),
+            work,
+            recycled,
+            state_sender,
+        );
+        let publishing = Self {
             work: Some(work_sender),
             free,
             current: None,
             state,
-            thread: Some(thread),
-            watch: probe.clone().map(BrokerWatch::start),
-            probe,
+            thread: None,
+            watch: None,
+            probe: None,
             submitted: 0,
             epoch: 0,
             high_water: Reach::default(),
             kafka: KafkaSeen::default(),
             metrics,
-        })
+        };
+        (publishing, worker)
     }
 
     /// Waits for an answer of any broker.
@@ -270,6 +293,12 @@ impl Publishing {
     #[must_use]
     pub fn state(&self) -> PublishState {
         self.state.borrow().clone()
+    }
+
+    /// The news as they come.
+    #[cfg(test)]
+    pub(crate) fn watch_state(&self) -> watch::Receiver<PublishState> {
+        self.state.clone()
     }
 
     /// Logs when Kafka is lost and when it is back, once each.

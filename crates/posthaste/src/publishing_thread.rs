@@ -12,7 +12,7 @@ use sink::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::clock::Now;
+use crate::clock::{Clock, SystemClock};
 use crate::metrics::PipelineMetrics;
 use crate::publishing::{BATCHES_MAX, PublishState};
 
@@ -28,9 +28,11 @@ pub(crate) enum Work {
 /// Where the outcome of a claim goes.
 type ClaimAnswer = oneshot::Sender<Result<(), PublishError>>;
 
-/// The thread's own state.
-pub(crate) struct Worker<P: Producer> {
+/// The thread's own state. The simulation has it take its turns without a thread.
+#[derive(Debug)]
+pub struct Worker<P: Producer, C = SystemClock> {
     publisher: Publisher<P>,
+    clock: C,
     metrics: PipelineMetrics,
     work: Receiver<Work>,
     recycled: mpsc::Sender<Batch>,
@@ -47,9 +49,10 @@ pub(crate) struct Worker<P: Producer> {
     told_at: Instant,
 }
 
-impl<P: Producer> Worker<P> {
+impl<P: Producer, C: Clock> Worker<P, C> {
     pub(crate) fn new(
         publisher: Publisher<P>,
+        clock: C,
         metrics: PipelineMetrics,
         work: Receiver<Work>,
         recycled: mpsc::Sender<Batch>,
@@ -69,7 +72,8 @@ impl<P: Producer> Worker<P> {
             replacements: 0,
             accepted: 0,
             epoch: 0,
-            told_at: Instant::now(),
+            told_at: clock.instant(),
+            clock,
         }
     }
 
@@ -77,20 +81,24 @@ impl<P: Producer> Worker<P> {
     pub(crate) fn run(mut self) {
         loop {
             match self.work.recv_timeout(self.patience()) {
-                Ok(work) => {
-                    self.handle_work(work);
-                    while let Ok(more) = self.work.try_recv() {
-                        self.handle_work(more);
-                    }
-                }
+                Ok(work) => self.handle_work(work),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.claim();
-            let full = self.accept_pending();
-            self.poll(if full { POLL_GAP } else { Duration::ZERO });
-            self.tell();
+            self.turn(POLL_GAP);
         }
+    }
+
+    /// Does what it is asked to do, enqueues what the limits allow, takes the deliveries and tells. Where the limits are
+    /// reached it waits for deliveries, no longer than `patience`.
+    pub fn turn(&mut self, patience: Duration) {
+        while let Ok(work) = self.work.try_recv() {
+            self.handle_work(work);
+        }
+        self.claim();
+        let full = self.accept_pending();
+        self.poll(if full { patience } else { Duration::ZERO });
+        self.tell();
     }
 
     /// How long to wait for work before looking after deliveries again.
@@ -220,7 +228,7 @@ impl<P: Producer> Worker<P> {
 
     fn poll(&mut self, timeout: Duration) {
         let metrics = &self.metrics;
-        let now = Now::read().wall;
+        let now = self.clock.now().wall;
         let polled = self.publisher.poll(timeout, now, &mut |latency| {
             metrics.observe_commit_to_ack(latency.as_secs_f64());
         });
@@ -271,10 +279,10 @@ impl<P: Producer> Worker<P> {
         self.check_resumed();
         // Each telling wakes the loop, so only what somebody may be waiting for is told at once.
         let is_idle = news.outstanding == 0 && self.pending.is_empty();
-        if !is_idle && news.failure.is_none() && self.told_at.elapsed() < TELL_GAP {
+        if !is_idle && news.failure.is_none() && self.clock.since(self.told_at) < TELL_GAP {
             return;
         }
-        self.told_at = Instant::now();
+        self.told_at = self.clock.instant();
         let told = self.state.send_if_modified(|old| {
             let modified = !old.is_same(&news);
             *old = news;

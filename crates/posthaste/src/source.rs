@@ -17,6 +17,7 @@ use crate::catalog_watch::Outdated;
 use crate::config::Pipeline as Settings;
 use crate::connect_catalog;
 use crate::connector_words;
+use crate::feed::{Feed, ReadCatalog};
 use crate::policy::RunError;
 use crate::preconditions::{self, Checked, Wanted};
 use crate::progress::Timing;
@@ -155,29 +156,6 @@ impl Source {
         self.checked.catalog.clone()
     }
 
-    /// What the catalog says now of a table that has changed, on a connection of its own; and a position at which all of
-    /// it held already.
-    ///
-    /// # Errors
-    ///
-    /// The server cannot be reached or does not answer in time.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future closes the connection.
-    pub async fn read_catalog(&self, outdated: &Outdated) -> Result<(Lsn, Catalog), RunError> {
-        match &self.settings {
-            Some(settings) => connect_catalog::read_anew(settings, outdated).await,
-            None => Ok((Lsn::new(u64::MAX), Catalog::new())),
-        }
-    }
-
-    /// The intervals of the conversation with this server.
-    #[must_use]
-    pub fn timing(&self) -> Timing {
-        Timing::for_server(self.checked.wal_sender_timeout, self.status_interval)
-    }
-
     /// A stream of a server that was not checked.
     #[cfg(test)]
     pub(crate) fn over(copy: CopyBoth) -> Self {
@@ -207,37 +185,23 @@ impl Source {
             },
         }
     }
+}
 
-    /// Waits for the next frame.
-    ///
-    /// # Errors
-    ///
-    /// The connection was lost, or the server ended it with an error.
-    ///
+impl Feed for Source {
     /// # Cancel safety
     ///
     /// Bytes read stay in the connection's own buffer when the future is dropped.
-    pub async fn next_frame(&mut self) -> Result<Frame<'_>, RunError> {
+    async fn next_frame(&mut self) -> Result<Frame<'_>, RunError> {
         let Self { copy, told, .. } = self;
         copy.next_frame().await.map_err(|error| told.explain(error))
     }
 
-    /// The next frame if it is here already.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::next_frame`].
-    pub fn buffered_frame(&mut self) -> Result<Option<Frame<'_>>, RunError> {
+    fn buffered_frame(&mut self) -> Result<Option<Frame<'_>>, RunError> {
         let Self { copy, told, .. } = self;
         copy.buffered_frame().map_err(|error| told.explain(error))
     }
 
-    /// Sends one `CopyData` body.
-    ///
-    /// # Errors
-    ///
-    /// The connection was lost, or does not take anything for too long.
-    pub async fn send(&mut self, body: &[u8]) -> Result<(), RunError> {
+    async fn send(&mut self, body: &[u8]) -> Result<(), RunError> {
         match tokio::time::timeout(SEND_TIMEOUT, self.copy.send(body)).await {
             Ok(sent) => sent.map_err(|error| self.told.explain(error)),
             Err(_) => Err(RunError::Stalled {
@@ -246,9 +210,23 @@ impl Source {
         }
     }
 
-    /// Ends the stream in order, so that the server has taken in the last status update. Bounded; errors no longer matter.
-    pub async fn finish(self) {
+    async fn finish(self) {
         self.copy.finish().await;
+    }
+
+    fn timing(&self) -> Timing {
+        Timing::for_server(self.checked.wal_sender_timeout, self.status_interval)
+    }
+
+    fn read_catalog(&self, outdated: &Outdated) -> ReadCatalog {
+        let settings = self.settings.clone();
+        let outdated = outdated.clone();
+        Box::pin(async move {
+            match settings {
+                Some(settings) => connect_catalog::read_anew(&settings, &outdated).await,
+                None => Ok((Lsn::new(u64::MAX), Catalog::new())),
+            }
+        })
     }
 }
 

@@ -3,9 +3,9 @@
 //! Newest wins: there is one place for the state to be written next, and a newer one takes it. So nothing piles up
 //! behind a slow disk, and what is written is never older than what was written before.
 
-use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 use pgoutput::Lsn;
 use tracing::{info, warn};
@@ -32,6 +32,18 @@ struct Desk {
     closed: bool,
 }
 
+/// Where states are put to be saved: the thread of a file, or a model of a disk.
+pub trait Keep: fmt::Debug + Send {
+    /// Leaves a state to be written, in place of an older one that was not begun. Never waits for the disk.
+    fn put(&self, stored: Stored);
+
+    /// The position last written.
+    fn saved(&self) -> Lsn;
+
+    /// Waits until nothing is left to write, and says whether that came in time.
+    fn wait(&self, limit: Duration) -> bool;
+}
+
 impl StateWriter {
     /// Starts the thread; `write` does the work and may take as long as it likes.
     ///
@@ -48,23 +60,20 @@ impl StateWriter {
             .spawn(move || at_the_desk.run(write))?;
         Ok(Self(shared))
     }
+}
 
-    /// Leaves a state to be written, in place of an older one that was not begun. Never waits for the disk.
-    pub fn put(&self, stored: Stored) {
+impl Keep for StateWriter {
+    fn put(&self, stored: Stored) {
         let mut desk = self.0.desk();
         desk.next = Some(stored);
         self.0.turned.notify_all();
     }
 
-    /// The position last written.
-    #[must_use]
-    pub fn saved(&self) -> Lsn {
+    fn saved(&self) -> Lsn {
         self.0.desk().saved
     }
 
-    /// Waits until nothing is left to write, and says whether that came in time.
-    #[must_use]
-    pub fn wait(&self, limit: Duration) -> bool {
+    fn wait(&self, limit: Duration) -> bool {
         let desk = self.0.desk();
         let is_busy = |desk: &mut Desk| desk.writing || desk.next.is_some();
         let waited = self.0.turned.wait_timeout_while(desk, limit, is_busy);

@@ -13,7 +13,7 @@ use sink::{
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
-use crate::clock::Now;
+use crate::clock::{Now, SystemClock};
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
 use crate::connector_words;
@@ -252,6 +252,7 @@ impl Supervisor {
         intake.take_over(self.memory.taken_over());
         let pipeline = Pipeline::new(
             source,
+            SystemClock,
             intake,
             start,
             Kept {

@@ -12,6 +12,7 @@ use router::connect::{LogicalMessage, Routed};
 use sink::Tracker;
 
 use crate::clock::Now;
+use crate::feed::Feed;
 use crate::intake::IntakeError;
 use crate::policy::RunError;
 use crate::progress::Progress;
