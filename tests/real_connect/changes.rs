@@ -55,6 +55,9 @@ async fn a_table_that_is_changed_while_it_is_read_gives_the_same_records() -> Re
     let readings = connector.lines_with(&["read the catalog again"]);
     ensure!(readings.len() >= CHANGES.len(), "{readings:?}");
     ensure!(slot.walsender().await? == walsender, "on one connection");
+    let nulled = connector.metric("posthaste_rows_nulled_total").await?;
+    ensure!(nulled.to_string() == "4", "{nulled} rows with a NULL");
+    ensure!(!connector.lines_with(&["PH0512", "nan_"]).is_empty());
     connector.stop().await?;
     let [theirs, ours] = read.as_slice() else {
         anyhow::bail!("two sides");
@@ -87,7 +90,8 @@ async fn prepare(fixture: &Fixture, topics: &[&str]) -> Result<()> {
 }
 
 fn sides() -> Result<Sides> {
-    let names = ["late_mood", "late_price", "late_list", "late_text", "type"];
+    let late = ["late_mood", "late_price", "late_list", "late_text", "type"];
+    let names: Vec<&str> = [&late[..], &NOT_NUMBERS, &NESTED].concat();
     let keys = json!({
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "plugin.name": "pgoutput",
@@ -108,11 +112,36 @@ fn sides() -> Result<Sides> {
         contract_keys,
         router: "outbox",
         replacement: "${routedByValue}",
-        places: names.map(|name| format!("{name}:header")).join(","),
+        places: names
+            .iter()
+            .map(|name| format!("{name}:header"))
+            .collect::<Vec<_>>()
+            .join(","),
         has_time: false,
         case: "changes/connector.json",
     })
 }
+
+/// Columns of the rows whose values cannot be converted.
+const NOT_NUMBERS: [&str; 6] = [
+    "nan",
+    "nan_infinite",
+    "nan_scaled",
+    "nan_default",
+    "nan_not_null",
+    "nan_list",
+];
+/// Of those whose values are arrays of arrays. Not of text, of which Debezium sends another one each time.
+const NESTED: [&str; 8] = [
+    "in_ints",
+    "in_bools",
+    "in_dates",
+    "in_numbers",
+    "in_doubles",
+    "in_moments",
+    "in_times",
+    "in_bytes",
+];
 
 /// A change of the table, and a row that shows it: columns and values beside the usual ones.
 const CHANGES: &[(&str, &str, &str)] = &[
@@ -141,5 +170,20 @@ const CHANGES: &[(&str, &str, &str)] = &[
         "UPDATE public.outbox SET late_mood = 'ok' WHERE late_mood IS NULL; ALTER TABLE public.outbox ALTER COLUMN late_mood SET NOT NULL",
         ", late_mood",
         ", 'sad'",
+    ),
+    (
+        "ALTER TABLE public.outbox ADD COLUMN nan numeric, ADD COLUMN nan_infinite numeric, ADD COLUMN nan_scaled numeric(10,2),
+           ADD COLUMN nan_default numeric(10,2) DEFAULT 1.5, ADD COLUMN nan_not_null numeric(10,2) NOT NULL DEFAULT 3.25,
+           ADD COLUMN nan_list numeric[]",
+        ", nan, nan_infinite, nan_scaled, nan_default, nan_not_null, nan_list",
+        ", 'NaN', '-Infinity', 'NaN', 'NaN', 'NaN', '{1,NaN}'",
+    ),
+    (
+        "ALTER TABLE public.outbox ADD COLUMN in_ints int4[], ADD COLUMN in_bools bool[], ADD COLUMN in_dates date[],
+           ADD COLUMN in_numbers numeric[], ADD COLUMN in_doubles float8[], ADD COLUMN in_moments timestamptz[],
+           ADD COLUMN in_times timestamp[], ADD COLUMN in_bytes bytea[]",
+        ", in_ints, in_bools, in_dates, in_numbers, in_doubles, in_moments, in_times, in_bytes",
+        ", '{{1,2},{3,4}}', '[0:1][1:1]={{t},{f}}', '{{2024-01-01},{NULL}}', '{{1},{2}}', '{{1.5},{2}}', '{{2024-01-01},{NULL}}',
+           '{{2024-01-01},{NULL}}', '{{a},{b}}'",
     ),
 ];

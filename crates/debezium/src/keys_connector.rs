@@ -179,9 +179,9 @@ pub(crate) const CONNECTOR: &[Key] = &[
             errors.tolerance=all passes over rows that make no record"),
     ])).default(&[always("fail")]),
     key("event.converting.failure.handling.mode", Text, Words(&[
-        ("warn", W, "a column that cannot be converted stops the stream here; Debezium logs it and sends NULL"),
-        ("fail", K, "a column that cannot be converted stops the stream"),
-        ("skip", W, "a column that cannot be converted stops the stream here; Debezium sends NULL"),
+        ("warn", K, "a value that cannot be converted is sent as NULL, or as the column's default, with a warning"),
+        ("fail", K, "a value that cannot be converted stops the stream"),
+        ("skip", K, "a value that cannot be converted is sent as NULL, or as the column's default; warned of here, too"),
     ])).default(&[always("warn")]),
     key("guardrail.collections.max", Int(0), Ignored("only the outbox tables are read")).default(&[always("0")]),
     key("guardrail.collections.limit.action", Text, Ignored("only the outbox tables are read")).default(&[always("warn")]),

@@ -22,7 +22,6 @@ pub(crate) fn lint(reader: &mut Reader, native: &mut NativeConfig) {
         }
     }
     envelope(reader, &native.connect);
-    conversion(reader);
     let old_names = reader.is_refused("table.whitelist") || reader.is_refused("schema.whitelist");
     if !old_names
         && native.connect.tables == router::connect::TableFilter::default()
@@ -290,15 +289,6 @@ fn envelope(reader: &mut Reader, connect: &ConnectConfig) {
     }
     if text && connect.event_router.table_expand_json_payload {
         reader.warn("value.converter", "makes `Struct{…}` of an expanded payload, there and here; consumers can hardly read that. A JsonConverter makes JSON of it");
-    }
-}
-
-/// What the key says if it is given is reported with the key; here it is what Debezium does without it.
-fn conversion(reader: &mut Reader) {
-    const KEY: &str = "event.converting.failure.handling.mode";
-    if reader.get(KEY).is_none() {
-        reader.warn(KEY, "is not given, so Debezium logs a column that it cannot convert and sends NULL, or the \
-            column's default; here such a column stops the stream. Write fail, so that it does there, too");
     }
 }
 

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::finding::Verdict;
 use crate::keys_router::{self, PREDICATES, TRANSFORMS};
 use crate::map_converter::converters;
-use crate::map_router::event_router;
+use crate::map_router::{event_router, of_word};
 use crate::map_source::required;
 use crate::map_topics::topic_creation;
 use crate::providers::list;
@@ -155,6 +155,10 @@ fn types(reader: &mut Reader) -> TypeModes {
             "none, avro or avro_unicode",
         )
         .unwrap_or_default(),
+        event_converting_failure_handling_mode: of_word(
+            reader,
+            "event.converting.failure.handling.mode",
+        ),
         include_unknown_datatypes: reader.flag("include.unknown.datatypes", false),
         unavailable_value_placeholder: reader
             .get("unavailable.value.placeholder")

@@ -65,7 +65,7 @@ pub(crate) fn event_router(reader: &mut Reader, prefix: &str) -> EventRouterConf
 }
 
 /// A word that has been looked at already: one that is wrong has been refused.
-fn of_word<T: DeserializeOwned + Default>(reader: &Reader, key: &str) -> T {
+pub(crate) fn of_word<T: DeserializeOwned + Default>(reader: &Reader, key: &str) -> T {
     let text = reader.filled(key).map(str::to_ascii_lowercase);
     let read = text.and_then(|text| serde_json::from_value(serde_json::Value::String(text)).ok());
     read.unwrap_or_default()

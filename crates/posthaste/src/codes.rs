@@ -145,6 +145,7 @@ impl Code {
                 | Self::SlotNotFailover
                 | Self::SlotRecreated
                 | Self::TimelineChanged
+                | Self::ValueNulled
                 | Self::StateUnreadable
                 | Self::StateForeign
         )

@@ -341,6 +341,9 @@ codes! {
     ParkedUnknown = 511, "no such parked event",
         "A command names a parked event, an aggregate or a column that is not there, or not in a state for it.",
         "Look at `posthaste parked list`.";
+    ValueNulled = 512, "value sent as NULL",
+        "A warning. A value that Connect's types have no place for, such as the numeric `NaN`, was sent as NULL or as the column's default, as Debezium does (`event.converting.failure.handling.mode`). Told of every 10 s at the most; `posthaste_rows_nulled_total` counts the rows.",
+        "Correct what writes the column, or the mode of its type (`decimal.handling.mode`); with `fail` the stream stops there, unless it is an array of arrays.";
 
     KafkaUnreachable = 601, "Kafka unreachable",
         "No broker answers. Retried without end; nothing is confirmed meanwhile.",

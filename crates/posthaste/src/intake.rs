@@ -9,7 +9,7 @@ use pgoutput::{
     TransactionId, Transactions, decode, peek_relation_id,
 };
 use router::RouteError;
-use router::connect::{Catalog, LogicalMessage, Routed};
+use router::connect::{Catalog, LogicalMessage, Routed, Tolerated};
 use sink::{Batch, Entry, Position};
 use thiserror::Error;
 
@@ -31,7 +31,7 @@ pub struct Intake {
     own_schema: String,
     catalog: CatalogWatch,
     ignored: Ignored,
-    verbatim_told: u64,
+    tolerated_told: Tolerated,
     reach: Reach,
     /// Where the record stands, outside any transaction, that no commit or keepalive has followed yet.
     dangling: Option<Lsn>,
@@ -192,7 +192,7 @@ impl Intake {
             own_schema: String::new(),
             catalog: CatalogWatch::default(),
             ignored: Ignored::default(),
-            verbatim_told: 0,
+            tolerated_told: Tolerated::default(),
             reach: Reach::default(),
             dangling: None,
             taken_over: None,
@@ -363,10 +363,20 @@ impl Intake {
         std::mem::take(&mut self.ignored)
     }
 
-    /// How many payloads were sent as the JSON text they are since the last call.
-    pub fn take_verbatim(&mut self) -> u64 {
-        let count = self.routing.verbatim_count();
-        count - std::mem::replace(&mut self.verbatim_told, count)
+    /// What was sent since the last call although not all of it could be made what it was asked to be.
+    pub fn take_tolerated(&mut self) -> Tolerated {
+        let all = self.routing.tolerated();
+        let told = std::mem::replace(&mut self.tolerated_told, all);
+        Tolerated {
+            payloads_verbatim: all.payloads_verbatim - told.payloads_verbatim,
+            rows_nulled: all.rows_nulled - told.rows_nulled,
+        }
+    }
+
+    /// The column of the newest row of which a value could not be converted and was sent as NULL.
+    #[must_use]
+    pub fn nulled_column(&self) -> Option<&str> {
+        self.routing.nulled_column()
     }
 
     fn handle_message(

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pgoutput::{Lsn, PgTimestamp};
+use router::connect::Tolerated;
 
 use crate::codes::Code;
 use crate::health::Role;
@@ -53,6 +54,8 @@ pub const TELLINGS: &str = "posthaste_tellings_total";
 pub const ROWS_IGNORED: &str = "posthaste_rows_ignored_total";
 /// Payloads sent as the JSON text they are, where Debezium's task would fail to expand them.
 pub const PAYLOADS_VERBATIM: &str = "posthaste_payloads_verbatim_total";
+/// Rows of which a value could not be converted and was sent as NULL, as Debezium does.
+pub const ROWS_NULLED: &str = "posthaste_rows_nulled_total";
 /// Events that can never be published as they are, by what was done with them.
 pub const POISON_EVENTS: &str = "posthaste_poison_events_total";
 /// Rows that wait in the table of parked events.
@@ -105,6 +108,7 @@ pub(crate) struct Counted {
     pub(crate) tellings: AtomicU64,
     pub(crate) rows_ignored: [AtomicU64; OPERATIONS.len()],
     pub(crate) payloads_verbatim: AtomicU64,
+    pub(crate) rows_nulled: AtomicU64,
     pub(crate) poison_events: [AtomicU64; POISON_ACTIONS.len()],
     pub(crate) parked_rows: AtomicU64,
     pub(crate) parked_bytes: AtomicU64,
@@ -142,6 +146,7 @@ impl PipelineMetrics {
             tellings: AtomicU64::new(0),
             rows_ignored: Default::default(),
             payloads_verbatim: AtomicU64::new(0),
+            rows_nulled: AtomicU64::new(0),
             poison_events: Default::default(),
             parked_rows: AtomicU64::new(0),
             parked_bytes: AtomicU64::new(0),
@@ -283,9 +288,15 @@ impl PipelineMetrics {
         }
     }
 
-    /// So many more payloads were sent as the JSON text they are.
-    pub fn verbatim(&self, count: u64) {
-        self.0.payloads_verbatim.fetch_add(count, Ordering::Relaxed);
+    /// So much more was sent although not all of it could be made what it was asked to be.
+    pub fn tolerated(&self, more: Tolerated) {
+        let counts = [
+            (&self.0.payloads_verbatim, more.payloads_verbatim),
+            (&self.0.rows_nulled, more.rows_nulled),
+        ];
+        for (counter, count) in counts {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// What was done with poison events. Those passed over make no event, and count as such too.

@@ -18,8 +18,8 @@ use crate::metrics::{
     KAFKA_TRANSACTIONS, NOTHING_WAITS, OLDEST_UNACKNOWLEDGED_AGE, OPERATIONS, PARKED_BYTES,
     PARKED_PUBLISHED, PARKED_ROWS, PAYLOADS_VERBATIM, POISON_ACTIONS, POISON_EVENTS,
     PRODUCERS_RECREATED, PipelineMetrics, READY, RECEIVED_LSN, RECONNECTS, REFUSAL_SEARCHES,
-    REPLICATION_LAG, RETRIES, ROWS_IGNORED, SLOT_GAP_END, SLOT_GAP_START, STANDBY, STREAMING,
-    TARGETS, TELLINGS, TRANSACTION_ENDS,
+    REPLICATION_LAG, RETRIES, ROWS_IGNORED, ROWS_NULLED, SLOT_GAP_END, SLOT_GAP_START, STANDBY,
+    STREAMING, TARGETS, TELLINGS, TRANSACTION_ENDS,
 };
 use crate::policy::Target;
 
@@ -221,9 +221,11 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn verbatim(&mut self) -> fmt::Result {
+    fn tolerated(&mut self) -> fmt::Result {
         let help = "Payloads sent as the JSON text they are, where Debezium would fail";
-        self.counter(PAYLOADS_VERBATIM, help, |c| load(&c.payloads_verbatim))
+        self.counter(PAYLOADS_VERBATIM, help, |c| load(&c.payloads_verbatim))?;
+        let help = "Rows of which a value could not be converted and was sent as NULL";
+        self.counter(ROWS_NULLED, help, |c| load(&c.rows_nulled))
     }
 
     fn errors(&mut self) -> fmt::Result {
@@ -252,7 +254,7 @@ impl Writer<'_, '_> {
 
     /// Payloads and events that are not published as most are.
     fn out_of_the_ordinary(&mut self) -> fmt::Result {
-        self.verbatim()?;
+        self.tolerated()?;
         let help = "Kafka transactions that ended, with exactly-once";
         self.labelled(KAFKA_TRANSACTIONS, help, "end", TRANSACTION_ENDS, |c| {
             &c.transactions

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use crate::brokers::Said;
 use crate::clock::{Clock, Now, SystemClock};
+use crate::codes::Code;
 use crate::feed::Feed;
 use crate::health::Health;
 use crate::intake::{Intake, Taken};
@@ -47,6 +48,7 @@ pub struct Pipeline<'a, F = Source, T = Parking, C = SystemClock> {
     paused_since: Option<Instant>,
     /// When a poison event was last logged.
     poison_told_at: Option<Instant>,
+    nulled_told_at: Option<Instant>,
     pacing: Pacing,
 }
 
@@ -110,6 +112,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             search,
             paused_since: None,
             poison_told_at: None,
+            nulled_told_at: None,
             pacing: Pacing::default(),
         }
     }
@@ -387,7 +390,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         self.metrics.poison(tally);
         let is_due = self
             .poison_told_at
-            .is_none_or(|told_at| self.clock.since(told_at) >= POISON_TOLD_EVERY);
+            .is_none_or(|told_at| self.clock.since(told_at) >= TOLD_EVERY);
         let Some(reason) = self.intake.poison().take_told().filter(|_| is_due) else {
             return;
         };
@@ -395,6 +398,23 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         self.metrics.error(reason.code);
         let action = self.intake.poison().rules().action.done();
         warn!(code = %reason.code, ?tally, "{action}: {}: {}", reason.code, reason.text);
+    }
+
+    /// Counts what was sent as something else than was asked for, and warns of values that are lost by it; not of each.
+    fn tell_tolerated(&mut self) {
+        let tolerated = self.intake.take_tolerated();
+        self.metrics.tolerated(tolerated);
+        if tolerated.rows_nulled == 0 {
+            return;
+        }
+        let is_due = self
+            .nulled_told_at
+            .is_none_or(|told_at| self.clock.since(told_at) >= TOLD_EVERY);
+        let Some(column) = self.intake.nulled_column().filter(|_| is_due) else {
+            return;
+        };
+        warn!(code = %Code::ValueNulled, column, "a value could not be converted and was sent as NULL, or as the column's default");
+        self.nulled_told_at = Some(self.clock.instant());
     }
 
     /// Hands over what was read, or leaves it in the batch until the [`Pacing`] lets it go. A row that could not be taken comes
@@ -411,7 +431,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         }
         self.metrics.received(self.progress.received());
         self.metrics.ignored(self.intake.take_ignored());
-        self.metrics.verbatim(self.intake.take_verbatim());
+        self.tell_tolerated();
         self.tell_poison();
         self.health.heard_from_server();
         taken
@@ -465,8 +485,8 @@ pub(crate) fn is_full(batch: &Batch) -> bool {
     batch.records.byte_len() >= BATCH_BYTES_MAX || batch.entries.len() >= BATCH_ENTRIES_MAX
 }
 
-/// Of poison events one is logged in this time; all are counted.
-const POISON_TOLD_EVERY: Duration = Duration::from_secs(10);
+/// Of poison events one is logged in this time, and of values sent as NULL; all are counted.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// How long the database may take for one piece of work.
 const WORK_TIME_MAX: Duration = Duration::from_secs(20);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pgoutput::{Relation, Row};
-use router::connect::{Catalog, ConnectRouter, LogicalMessage, Routed};
+use router::connect::{Catalog, ConnectRouter, LogicalMessage, Routed, Tolerated};
 use router::{RecordBuffer, RouteError, Router, RowSummary};
 
 use crate::config::Pipeline;
@@ -92,12 +92,21 @@ impl Routing {
         }
     }
 
-    /// How many payloads were sent as the JSON text they are, since Debezium's task would have failed to expand them.
+    /// What was sent although not all of it could be made what it was asked to be.
     #[must_use]
-    pub fn verbatim_count(&self) -> u64 {
+    pub fn tolerated(&self) -> Tolerated {
         match self {
-            Self::Native(_) => 0,
-            Self::Connect(router) => router.verbatim_count(),
+            Self::Native(_) => Tolerated::default(),
+            Self::Connect(router) => router.tolerated(),
+        }
+    }
+
+    /// The column of the newest row of which a value could not be converted and was sent as NULL.
+    #[must_use]
+    pub fn nulled_column(&self) -> Option<&str> {
+        match self {
+            Self::Native(_) => None,
+            Self::Connect(router) => router.nulled_column(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::convert_json::write_json_characters;
 use super::java_number::BigDecimal;
 use super::output::{Output as _, write_base64};
 use super::postgres_interval::Interval;
-use super::postgres_literal::{parse_array, parse_hstore};
+use super::postgres_literal::{Element, is_array_of_arrays, parse_array, parse_hstore};
 use super::postgres_time::{
     Moment, parse_days, parse_moment, parse_time, write_iso_date, write_iso_moment, write_iso_time,
 };
@@ -54,6 +54,11 @@ pub(crate) fn read_value<'a>(
             type_name: type_name(other),
         }),
     }
+}
+
+/// Whether elements of an array that was read have become NULL, since arrays are what is in it.
+pub(crate) fn loses_elements(conversion: &Conversion, bytes: &[u8]) -> bool {
+    matches!(conversion, Conversion::Array(_)) && is_array_of_arrays(bytes)
 }
 
 const NOT_A_DATE: ValueProblem = ValueProblem::NotOfType { type_name: "date" };
@@ -128,9 +133,14 @@ fn encoded(mode: BinaryMode, bytes: Cow<'_, [u8]>) -> Value<'_> {
 
 fn read_array(element: &ColumnType, text: &str) -> Result<Value<'static>, ValueProblem> {
     let items = parse_array(text).ok_or(ValueProblem::NotOfType { type_name: "array" })?;
-    let read = |item: Option<String>| match item {
-        None => Ok(Value::Null),
-        Some(text) => read_value(&element.conversion, text.as_bytes()).map(Value::into_owned),
+    let read = |item: Element| match item {
+        Element::Null => Ok(Value::Null),
+        Element::Text(text) => {
+            read_value(&element.conversion, text.as_bytes()).map(Value::into_owned)
+        }
+        // Debezium converts elements, and makes text of anything, but else of arrays nothing.
+        Element::Array if element.conversion == Conversion::Text => Err(ValueProblem::ArrayOfTexts),
+        Element::Array => Ok(Value::Null),
     };
     items
         .into_iter()

@@ -105,8 +105,10 @@ pub use connect_config::{
 };
 pub use connect_router::{ConnectRouter, DropReason, Routed};
 pub use connect_types::{
-    BinaryMode, DecimalMode, HstoreMode, IntervalMode, NameAdjustment, TimeMode, TypeModes,
+    BinaryMode, DecimalMode, FailureMode, HstoreMode, IntervalMode, NameAdjustment, TimeMode,
+    TypeModes,
 };
+pub use event_router::Tolerated;
 pub use event_router_config::{
     EmptyArrayBehavior, EventRouterConfig, Expansion, MissingBehavior, NullBehavior,
     OpInvalidBehavior, Placement, PlacementError, PlacementPlace,

@@ -7,13 +7,13 @@ use super::connect_plan::ConnectPlan;
 use super::converter::Refusal;
 use super::event_columns::{ConnectFault, RowColumns};
 use super::event_mapping::{ColumnSlot, EventMapping};
-use super::event_router::{Event, EventRouter, Scratch, too_complex};
+use super::event_router::{Event, EventRouter, Scratch, Tolerated, too_complex};
 use super::header_plan::HeaderList;
 use super::logical_message::{LogicalMessage, Messages, decoded, message_position};
 use super::table_filter::CompiledFilter;
 use super::topic_creation::TopicGroups;
 use super::transforms::{Entry, Origin, Transforms};
-use super::{ConnectConfig, TypeModes};
+use super::{ConnectConfig, FailureMode, TypeModes};
 use crate::error::{ConnectConfigError, RouteError, RowPosition, cut};
 use crate::record::RecordBuffer;
 use crate::route::{EVENT_ID_BYTES_MAX, column_list, shown_topic};
@@ -36,6 +36,8 @@ pub struct ConnectRouter {
     /// Of captured tables only, ordered by relation id.
     plans: Vec<ConnectPlan>,
     scratch: Scratch,
+    /// The column of the newest row in [`Tolerated::rows_nulled`].
+    nulled: Option<ColumnSlot>,
 }
 
 /// What became of a row or a message.
@@ -94,6 +96,7 @@ impl ConnectRouter {
             catalog: Catalog::new(),
             plans: Vec::new(),
             scratch: Scratch::default(),
+            nulled: None,
         })
     }
 
@@ -184,23 +187,31 @@ impl ConnectRouter {
         let mut builder = out.begin();
         let columns = match plan.missing {
             Some(slot) => Err(ConnectFault::Missing(slot)),
-            None => RowColumns::read(plan, row.tuple),
+            None => {
+                let fails = self.types.event_converting_failure_handling_mode == FailureMode::Fail;
+                RowColumns::read(plan, row.tuple, !fails)
+            }
         };
         let written = columns.and_then(|columns| {
-            self.router.write(
+            let written = self.router.write(
                 &columns,
                 event,
                 &self.transforms,
                 &mut self.scratch,
                 &mut builder,
-            )
+            )?;
+            Ok((written, columns.nulled()))
         });
         match written {
-            Ok(true) => {
+            Ok((true, nulled)) => {
                 builder.finish();
+                if nulled.is_some() {
+                    self.scratch.tolerated.rows_nulled += 1;
+                    self.nulled = nulled;
+                }
                 Ok(Routed::Record)
             }
-            Ok(false) => Ok(Routed::Dropped(DropReason::Filtered)),
+            Ok((false, _)) => Ok(Routed::Dropped(DropReason::Filtered)),
             Err(fault) => {
                 drop(builder);
                 let event_id = plan.text(row.tuple, self.router.mapping.id);
@@ -328,10 +339,16 @@ impl ConnectRouter {
             .collect()
     }
 
-    /// How many values were sent as the JSON text they are, since Debezium's task would have failed to expand them.
+    /// What was sent although not all of it could be made what it was asked to be.
     #[must_use]
-    pub fn verbatim_count(&self) -> u64 {
-        self.scratch.verbatim_count
+    pub fn tolerated(&self) -> Tolerated {
+        self.scratch.tolerated
+    }
+
+    /// The column of the newest row of which a value could not be converted and was sent as NULL.
+    #[must_use]
+    pub fn nulled_column(&self) -> Option<&str> {
+        Some(self.router.mapping.name(self.nulled?))
     }
 
     fn planned(&self, relation: Relation, entry: Entry) -> ConnectPlan {

@@ -22,6 +22,8 @@ pub struct TypeModes {
     pub field_name_adjustment_mode: NameAdjustment,
     /// `schema.name.adjustment.mode`.
     pub schema_name_adjustment_mode: NameAdjustment,
+    /// `event.converting.failure.handling.mode`.
+    pub event_converting_failure_handling_mode: FailureMode,
     /// `include.unknown.datatypes`: columns of types without a rule are kept, as the bytes of their text.
     pub include_unknown_datatypes: bool,
     /// `unavailable.value.placeholder`. Never sent, as an INSERT is always complete.
@@ -39,6 +41,7 @@ impl Default for TypeModes {
             money_fraction_digits: 2,
             field_name_adjustment_mode: NameAdjustment::default(),
             schema_name_adjustment_mode: NameAdjustment::default(),
+            event_converting_failure_handling_mode: FailureMode::default(),
             include_unknown_datatypes: false,
             unavailable_value_placeholder: "__debezium_unavailable_value".to_owned(),
         }
@@ -112,6 +115,19 @@ pub enum TimeMode {
     Microseconds,
     /// Nanoseconds always.
     Nanoseconds,
+}
+
+/// `event.converting.failure.handling.mode`: what becomes of a value that cannot be converted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureMode {
+    /// The column's default, or NULL, and a line in the log.
+    #[default]
+    Warn,
+    /// The same. Debezium says nothing of it then.
+    Skip,
+    /// The row makes no record. An array of arrays loses its elements all the same.
+    Fail,
 }
 
 /// How names that Avro does not take are changed.

@@ -364,6 +364,11 @@ pub enum ValueProblem {
         "is NaN or infinite, which no decimal can hold: decimal_handling_mode string or double can"
     )]
     NotFinite,
+    /// An array of arrays of what Connect has as strings, of which Debezium would send Java's addresses.
+    #[error(
+        "is an array of more than one dimension, for whose texts Connect's arrays have no place"
+    )]
+    ArrayOfTexts,
     /// The topic can only be made from text.
     #[error("is of the type {type_name}, and the topic is made from text only")]
     NotText {
@@ -379,6 +384,14 @@ pub enum ValueProblem {
     /// A schema's version has to be a 32-bit integer.
     #[error("is no version of a schema: a 32-bit integer is needed")]
     NotAVersion,
+}
+
+impl ValueProblem {
+    /// Whether the text is understood, and has no place in Connect's type: what becomes of such a value is
+    /// `event.converting.failure.handling.mode`'s to say. A text that is not understood may be one that Debezium reads.
+    pub(crate) fn is_unconvertible(&self) -> bool {
+        matches!(self, Self::NotFinite | Self::ArrayOfTexts)
+    }
 }
 
 /// At most `bytes_max` bytes from the front of `text`, and whole characters.

@@ -1,8 +1,10 @@
 //! Stage 5 of 9, an event's columns as the Event Router asks for them: of a row, or of a decoded logical message.
 
+use std::cell::Cell;
+
 use pgoutput::{Tuple, Value as Wire};
 
-use super::column_value::read_value;
+use super::column_value::{loses_elements, read_value};
 use super::connect_plan::ConnectPlan;
 use super::connect_schema::Schema;
 use super::connect_value::Value;
@@ -53,17 +55,27 @@ pub(crate) struct RowColumns<'a> {
     tuple: Tuple<'a>,
     /// The first slots, so that no row costs an allocation; later ones are looked up in the tuple again.
     at_hand: [Option<&'a [u8]>; COLUMNS_AT_HAND],
+    /// Whether NULL stands for what cannot be converted.
+    has_nulls: bool,
+    /// A column whose value, or a part of it, was lost to a NULL.
+    nulled: Cell<Option<ColumnSlot>>,
 }
 
 /// Seven columns of the Event Router's and nine more.
 const COLUMNS_AT_HAND: usize = 16;
 
 impl<'a> RowColumns<'a> {
-    pub(crate) fn read(plan: &'a ConnectPlan, tuple: Tuple<'a>) -> Result<Self, ConnectFault> {
+    pub(crate) fn read(
+        plan: &'a ConnectPlan,
+        tuple: Tuple<'a>,
+        has_nulls: bool,
+    ) -> Result<Self, ConnectFault> {
         let mut row = Self {
             plan,
             tuple,
             at_hand: [None; COLUMNS_AT_HAND],
+            has_nulls,
+            nulled: Cell::new(None),
         };
         let mut columns = tuple.columns();
         for &(passed_over, slot) in &plan.steps {
@@ -88,6 +100,11 @@ impl<'a> RowColumns<'a> {
         Ok(row)
     }
 
+    /// A column that was read so far and whose value could not be converted as a whole.
+    pub(crate) fn nulled(&self) -> Option<ColumnSlot> {
+        self.nulled.get()
+    }
+
     /// The text as it came.
     pub(crate) fn text(&self, slot: ColumnSlot) -> Option<&'a [u8]> {
         match self.at_hand.get(slot.0) {
@@ -108,8 +125,20 @@ impl EventColumns for RowColumns<'_> {
         let (Some(column), Some(text)) = (self.plan.column(slot), self.text(slot)) else {
             return Ok(Value::Null);
         };
-        read_value(&column.column_type.conversion, text)
-            .map_err(|why| ConnectFault::Value(slot, why))
+        let conversion = &column.column_type.conversion;
+        match read_value(conversion, text) {
+            Ok(value) => {
+                if loses_elements(conversion, text) {
+                    self.nulled.set(Some(slot));
+                }
+                Ok(value)
+            }
+            Err(why) if self.has_nulls && why.is_unconvertible() => {
+                self.nulled.set(Some(slot));
+                Ok(Value::Null)
+            }
+            Err(why) => Err(ConnectFault::Value(slot, why)),
+        }
     }
 }
 

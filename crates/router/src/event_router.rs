@@ -51,8 +51,16 @@ pub(crate) struct Scratch {
     routed: LastRouted,
     /// By the payload's schema, or by the version: Debezium too names an envelope after the first event that has it.
     envelope_names: HashMap<String, Option<String>>,
-    /// Values sent as their JSON text where Debezium's task would have failed.
-    pub(crate) verbatim_count: u64,
+    pub(crate) tolerated: Tolerated,
+}
+
+/// How often a record was sent although not all of its row could be made what it was asked to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tolerated {
+    /// Values sent as the JSON text they are, since Debezium's task would have failed to expand them.
+    pub payloads_verbatim: u64,
+    /// Rows of which a value, or elements of an array, could not be converted and were sent as NULL or as the column's default.
+    pub rows_nulled: u64,
 }
 
 /// Where the last event went by the routing column alone. Aggregate types are few and come in runs, and a pattern takes longer
@@ -354,7 +362,7 @@ impl EventRouter {
                 // Debezium fails where an envelope needs the schema.
                 Expanded::WithoutSchema if !self.mapping.has_envelope => typed.schema = None,
                 Expanded::Unfit(json) => {
-                    scratch.verbatim_count += 1;
+                    scratch.tolerated.payloads_verbatim += 1;
                     typed.value = Value::Json(Cow::Borrowed(json));
                 }
                 Expanded::Unchanged | Expanded::WithoutSchema => {}

@@ -22,6 +22,8 @@ struct Table<'t> {
     name: &'t str,
     columns: Vec<(&'t str, u32, Option<&'t str>)>,
     defaults: Vec<(&'t str, &'t str)>,
+    /// Of the last column's type.
+    modifier: i32,
 }
 
 fn outbox<'t>(extra: &[(&'t str, u32, Option<&'t str>)]) -> Table<'t> {
@@ -39,6 +41,7 @@ fn outbox<'t>(extra: &[(&'t str, u32, Option<&'t str>)]) -> Table<'t> {
         name: "outbox",
         columns,
         defaults: Vec::new(),
+        modifier: -1,
     }
 }
 
@@ -89,9 +92,18 @@ fn route_with(
     out: &mut RecordBuffer,
 ) -> Result<Routed, RouteError> {
     let mut router = ConnectRouter::new(config, "run-1").unwrap();
+    route_by(&mut router, table, out)
+}
+
+fn route_by(
+    router: &mut ConnectRouter,
+    table: &Table<'_>,
+    out: &mut RecordBuffer,
+) -> Result<Routed, RouteError> {
     router.set_catalog(catalog(table));
     let columns = table.columns.iter().map(|(name, oid, _)| (*name, *oid));
-    let relation = fixture::relation(7, "public", table.name, columns);
+    let mut relation = fixture::relation(7, "public", table.name, columns);
+    relation.columns.last_mut().unwrap().type_modifier = table.modifier;
     router.handle_relation(&relation);
     let values: Vec<_> = table
         .columns
@@ -236,6 +248,71 @@ fn defaults_stand_for_nulls() {
         assert_eq!(record.timestamp_ms, Some(NOW_MS));
         assert_eq!(headers(record).last().unwrap(), "c=0");
     });
+}
+
+/// The column `c` as a header of JSON, how many rows lost a value to a NULL, and of which column the last was.
+fn conversion(modes: &str, table: &Table<'_>) -> Result<(String, u64, Option<String>), RouteError> {
+    let settings = format!(
+        "context_headers = \"none\"\n{modes}\nheader_converter = {{ type = \"json\", schemas_enable = false }}\n\
+         [event_router]\ntable_fields_additional_placement = [\"c:header\"]"
+    );
+    let mut out = RecordBuffer::new();
+    let mut router = ConnectRouter::new(config(&settings), "run-1").unwrap();
+    route_by(&mut router, table, &mut out)?;
+    let (_, value) = out.get(0).headers().nth(1).unwrap();
+    let column = router.nulled_column().map(str::to_owned);
+    Ok((text(value), router.tolerated().rows_nulled, column))
+}
+
+/// Seen with Debezium 3.6.1: `tests/real_connect/changes.rs`.
+#[test]
+fn what_cannot_be_converted_is_null_or_the_default_unless_it_has_to_fail() {
+    /// numeric(10,2).
+    const PRICE: i32 = (10 << 16 | 2) + 4;
+    let fail = "types.event_converting_failure_handling_mode = \"fail\"";
+    let skip = "types.event_converting_failure_handling_mode = \"skip\"";
+    let values = [
+        (1700, -1, "NaN", None, "null"),
+        (1700, PRICE, "NaN", None, "null"),
+        (1700, PRICE, "NaN", Some("3.25"), "\"AUU=\""),
+        // A default of a variable scale is none, as it would be a struct.
+        (1700, -1, "Infinity", Some("3.25"), "null"),
+        (1231, -1, "{1.5,NaN}", None, "null"),
+        (1009, -1, "{{a},{b}}", None, "null"),
+        (3807, -1, "{{\"{}\"}}", None, "null"),
+    ];
+    for (oid, modifier, value, default, expected) in values {
+        let mut table = outbox(&[("c", oid, Some(value))]);
+        table.modifier = modifier;
+        table.defaults = default.map(|text| ("c", text)).into_iter().collect();
+        let nulled = Ok((expected.to_owned(), 1, Some("c".to_owned())));
+        for modes in ["", skip] {
+            assert_eq!(conversion(modes, &table), nulled, "{oid} {value} {modes}");
+        }
+        let refused = conversion(fail, &table);
+        assert!(
+            matches!(&refused, Err(RouteError::BadValue { column, .. }) if column == "c"),
+            "{oid} {value} {refused:?}"
+        );
+    }
+    // Here Debezium asks no mode: elements are NULL where an array is none of their type.
+    for (oid, value) in [
+        (1007, "{{1,2},{3,4}}"),
+        (1000, "[0:1][1:1]={{t},{f}}"),
+        (1182, "{{2024-01-01},{NULL}}"),
+        (1231, "{{1.5},{NaN}}"),
+    ] {
+        let nulled = Ok(("[null,null]".to_owned(), 1, Some("c".to_owned())));
+        for modes in ["", skip, fail] {
+            let table = outbox(&[("c", oid, Some(value))]);
+            assert_eq!(conversion(modes, &table), nulled, "{oid} {value} {modes}");
+        }
+    }
+    // What a text is that is none of its type, nobody knows.
+    let strange = outbox(&[("c", 23, Some("1x"))]);
+    assert!(conversion("", &strange).is_err());
+    let whole = outbox(&[("c", 1007, Some("{1,NULL}"))]);
+    assert_eq!(conversion("", &whole), Ok(("[1,null]".to_owned(), 0, None)));
 }
 
 const ROUTER: &str = "{ apply = { event_router = {} }, predicate = \"is_outbox\" }";
@@ -590,6 +667,7 @@ fn four_texts<'t>(aggregate_type: &'t str, payload: &'t str) -> Table<'t> {
             ("payload", 3802, Some(payload)),
         ],
         defaults: Vec::new(),
+        modifier: -1,
     }
 }
 
