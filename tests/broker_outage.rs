@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::arrival::all_arrive;
 use e2e::checker::{Repeats, check};
 use e2e::config::Config;
 use e2e::connector::Connector;
@@ -198,11 +199,7 @@ async fn slow_sink(name: &str, statement: &str, repetitions: usize) -> Result<()
     .await?;
     Outage::Frozen.end(&fixture)?;
     let ledger = Ledger::from_table(&client).await?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(60))
-        .await?;
-    slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Forbidden)?;
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Forbidden).await?;
     ensure!(ledger.len() == 50_000 && slot.walsender().await? == walsender);
     no_timeout_in_server_log(&fixture)?;
     connector.stop().await

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::arrival::all_arrive;
 use e2e::checker::{Repeats, check};
 use e2e::fixture::{Fixture, SOON};
 use e2e::ledger::Ledger;
@@ -213,11 +214,8 @@ async fn b05_twenty_sessions_and_two_kills_keep_every_event_in_commit_order() ->
     }
     let connector = fixture.start().await?;
     let ledger = load.finish().await?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(60))
-        .await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns)
+        .await
         .with_context(|| format!("seed {seed}"))?;
     ensure!(ledger.len() == 10_000);
     connector.stop().await

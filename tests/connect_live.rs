@@ -1,10 +1,10 @@
 //! A Debezium connector's file under a running process: its table changes, and the passwords that it points to are rotated.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::checker::{Repeats, check};
+use e2e::arrival::all_arrive;
+use e2e::checker::Repeats;
 use e2e::connector::Connector;
 use e2e::consumer::Record;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
@@ -149,11 +149,7 @@ async fn rotates(
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(30))
-        .await?;
-    slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
+    all_arrive(fixture, &mut consumer, &ledger, Repeats::Reruns).await?;
     connector.stop().await?;
     for password in [PASSWORD].into_iter().chain(passwords) {
         ensure!(!connector.log().contains(password), "a password is shown");

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::checker::{Repeats, check};
+use e2e::arrival::all_arrive;
+use e2e::checker::Repeats;
 use e2e::connector::Connector;
 use e2e::fixture::{Fixture, PASSWORD, SOON, connect};
 use e2e::proxy::{Link, Proxy};
@@ -45,9 +46,8 @@ async fn b25_a_a_terminated_walsender_is_replaced() -> Result<()> {
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;
-    consumer.wait_for_events(ledger.len(), SOON).await?;
-    slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns)
+        .await
         .with_context(|| format!("seed {seed}"))?;
     ensure!(connector.is_ready().await);
     one_line_each(&connector, 2)?;
@@ -153,11 +153,8 @@ async fn restart_under_load(name: &str, mode: StopMode, down: Duration) -> Resul
     ensure!(up.elapsed() < BACK_WITHIN, "back after {:?}", up.elapsed());
     load.goes_on_for(100, SOON).await?;
     let ledger = load.stop().await?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(30))
-        .await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns)
+        .await
         .with_context(|| format!("seed {seed}"))?;
     one_line_each(&connector, 1)?;
     // Seen to be backing off: at most twenty tries in ninety seconds.

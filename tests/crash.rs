@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::arrival::all_arrive;
 use e2e::checker::{Repeats, check};
 use e2e::fixture::{Fixture, SOON};
 use e2e::kill;
@@ -27,11 +28,8 @@ async fn kill_under_load(name: &str, with_state: bool) -> Result<()> {
     }
     let (ledger, seed) = kill::three_times_under_load(&fixture, &config, &mut consumer).await?;
     let connector = fixture.start_with(&config).await?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(60))
-        .await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns)
+        .await
         .with_context(|| format!("seed {seed}"))?;
     ensure!(ledger.len() > 300, "only {} events", ledger.len());
     connector.stop().await

@@ -1,10 +1,10 @@
 //! Credentials that change under a running connector: read again at every connect, and told once when they no longer fit.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::checker::{Repeats, check};
+use e2e::arrival::all_arrive;
+use e2e::checker::Repeats;
 use e2e::config::Config;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
 use e2e::servers::Servers;
@@ -122,11 +122,7 @@ async fn rotates(
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(30))
-        .await?;
-    slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
+    all_arrive(fixture, &mut consumer, &ledger, Repeats::Reruns).await?;
     connector.stop().await?;
     for password in [PASSWORD, "rotated-once", "twice"] {
         ensure!(
@@ -236,11 +232,7 @@ async fn certificates_and_keys_are_read_again_at_every_connect() -> Result<()> {
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(30))
-        .await?;
-    slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns).await?;
     connector.stop().await
 }
 

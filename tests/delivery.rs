@@ -1,8 +1,9 @@
 //! What arrives: committed rows, each once, in order per key, byte for byte.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
+use e2e::arrival::all_arrive;
 use e2e::checker::{Repeats, check};
 use e2e::fixture::{Fixture, PASSWORD, SOON};
 use e2e::writer::Load;
@@ -16,15 +17,11 @@ async fn ten_thousand_rows_of_interleaved_transactions_arrive_once_and_in_order(
     let seed = load.seed;
     let ledger = load.run(&fixture).await?;
     ensure!(ledger.len() == 10_000, "{} rows were written", ledger.len());
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(60))
-        .await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    let records = consumer.read_to_end().await?;
-    let summary = check(&ledger, records, Repeats::Forbidden)
+    let summary = all_arrive(&fixture, &mut consumer, &ledger, Repeats::Forbidden)
+        .await
         .map_err(|error| error.context(format!("seed {seed}")))?;
     ensure!(summary.events == 10_000 && summary.repeats == 0);
-    for record in records {
+    for record in consumer.records() {
         let version = ledger.get(record.id()).map(|event| event.version);
         let payload: serde_json::Value = serde_json::from_str(record.payload_text())?;
         ensure!(

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::checker::{Repeats, check};
+use e2e::arrival::all_arrive;
+use e2e::checker::Repeats;
 use e2e::connector::Connector;
 use e2e::consumer::Consumer;
 use e2e::fixture::{Fixture, SOON};
@@ -118,9 +119,8 @@ async fn of_three_instances_one_delivers_and_when_it_is_killed_another_does() ->
     }
     ensure!(waiting.is_empty());
     let ledger = load.stop().await?;
-    consumer.wait_for_events(ledger.len(), SOON).await?;
-    slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns)
+        .await
         .with_context(|| format!("seed {seed}"))?;
     active.stop().await
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::checker::{Repeats, check};
+use e2e::arrival::all_arrive;
+use e2e::checker::Repeats;
 use e2e::connector::Connector;
 use e2e::fixture::{Fixture, SOON};
 use e2e::scale;
@@ -62,10 +63,9 @@ async fn b20_b_a_broker_whose_log_was_wiped_gets_everything_unconfirmed() -> Res
     load.goes_on_for(200, SOON).await?;
     let ledger = load.stop().await?;
     let mut consumer = e2e::consumer::Consumer::new(&kafka.bootstrap(), &[fixture.topic("order")])?;
-    let arrived = consumer.wait_for_events(ledger.len(), Duration::from_secs(60));
-    arrived.await.with_context(|| connector.log())?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns)
+        .await
+        .with_context(|| connector.log())?;
     wait::until_true("ready again", SOON, async || Ok(connector.is_ready().await)).await?;
     new_producers_are_counted_and_told(&connector).await?;
     connector.stop().await
@@ -102,11 +102,7 @@ async fn b20_c_a_broker_frozen_beyond_the_clients_time_outs() -> Result<()> {
     load.goes_on_for(200, SOON).await?;
     let ledger = load.stop().await?;
     let mut consumer = e2e::consumer::Consumer::new(&kafka.bootstrap(), &[fixture.topic("order")])?;
-    consumer
-        .wait_for_events(ledger.len(), Duration::from_secs(60))
-        .await?;
-    fixture.watch_slot().await?.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Reruns)?;
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Reruns).await?;
     wait::until_true("ready again", SOON, async || Ok(connector.is_ready().await)).await?;
     new_producers_are_counted_and_told(&connector).await?;
     connector.stop().await

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::arrival::all_arrive;
 use e2e::checker::{Repeats, check};
 use e2e::connector::Connector;
 use e2e::fixture::{Fixture, SOON};
@@ -189,9 +190,7 @@ async fn a_wall_clock_that_jumps_changes_nothing() -> Result<()> {
         .with_context(|| format!("after a jump by {jump}: {}", connector.log()))?;
     }
     let ledger = load.stop().await?;
-    consumer.wait_for_events(ledger.len(), SOON).await?;
-    slot.catches_up(SOON).await?;
-    check(&ledger, consumer.read_to_end().await?, Repeats::Forbidden)?;
+    all_arrive(&fixture, &mut consumer, &ledger, Repeats::Forbidden).await?;
     let log = connector.log();
     ensure!(
         log.contains("\"timestamp\":\"20"),

@@ -2,8 +2,10 @@
 //!
 //! A test takes a [`fixture::Fixture`], its own place on the shared [`servers`], starts the [`connector`] with a
 //! [`config::Config`], lets a [`writer`] commit events, reads the topics with a [`consumer`], and hands what was
-//! committed (the [`ledger`]) and what was read to the [`checker`]. Waiting is done in [`wait`] alone.
+//! committed (the [`ledger`]) and what was read to the [`checker`], most often by way of [`arrival`]. Waiting is done in
+//! [`wait`] alone.
 
+pub mod arrival;
 pub mod checker;
 pub mod config;
 pub mod connector;
