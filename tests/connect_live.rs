@@ -9,7 +9,6 @@ use e2e::connector::Connector;
 use e2e::consumer::Record;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
 use e2e::takeover::configuration;
-use e2e::wait;
 use e2e::writer::Load;
 use serde_json::{Value, json};
 use xtask::scratch::Scratch;
@@ -141,11 +140,7 @@ async fn rotates(
                  SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
             ))
             .await?;
-        wait::until_true("another walsender", SOON, async || {
-            let pid = slot.state().await?.active_pid;
-            Ok(pid.is_some_and(|pid| pid != before))
-        })
-        .await?;
+        slot.has_another_walsender(before, SOON).await?;
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;

@@ -8,7 +8,6 @@ use e2e::checker::Repeats;
 use e2e::config::Config;
 use e2e::fixture::{Fixture, PASSWORD, SOON};
 use e2e::servers::Servers;
-use e2e::wait;
 use e2e::writer::Load;
 use xtask::postgres::PostgresOptions;
 use xtask::scratch::Scratch;
@@ -111,14 +110,7 @@ async fn rotates(
             .sql(&format!("ALTER ROLE {} PASSWORD '{quoted}'", fixture.role))
             .await?;
         terminate(fixture, &fixture.role).await?;
-        wait::until_true("another walsender", SOON, async || {
-            Ok(slot
-                .state()
-                .await?
-                .active_pid
-                .is_some_and(|pid| pid != before))
-        })
-        .await?;
+        slot.has_another_walsender(before, SOON).await?;
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;
@@ -224,11 +216,7 @@ async fn certificates_and_keys_are_read_again_at_every_connect() -> Result<()> {
         let before = slot.walsender().await?;
         turn()?;
         terminate(&fixture, &fixture.role).await?;
-        wait::until_true("another walsender", SOON, async || {
-            let now = slot.state().await?.active_pid;
-            Ok(now.is_some_and(|pid| pid != before))
-        })
-        .await?;
+        slot.has_another_walsender(before, SOON).await?;
         load.goes_on_for(50, SOON).await?;
     }
     let ledger = load.stop().await?;
