@@ -20,7 +20,6 @@ use crate::feed::Feed;
 use crate::policy::RunError;
 use crate::progress::Progress;
 use crate::publishing::Publishing;
-use crate::source::Source;
 use crate::state::Identity;
 use crate::timeline::{ACCEPT, History};
 
@@ -34,7 +33,7 @@ use crate::timeline::{ACCEPT, History};
 ///
 /// When dropped, the thread gives up at its next step.
 pub(crate) async fn claim(
-    source: &mut Source,
+    source: &mut impl Feed,
     publishing: &Publishing,
     start: Confirmed,
     topic: &PositionTopic,
@@ -78,7 +77,7 @@ pub(crate) async fn note_beginning(
 ///
 /// When dropped, the position may be written or not.
 pub(crate) async fn resume(
-    source: &mut Source,
+    source: &mut impl Feed,
     publishing: &Publishing,
     start: Confirmed,
     resume: Resume,
@@ -88,7 +87,7 @@ pub(crate) async fn resume(
 
 /// Does the work and keeps the server content meanwhile.
 async fn beside<T>(
-    source: &mut Source,
+    source: &mut impl Feed,
     start: Confirmed,
     work: impl Future<Output = Result<T, RunError>>,
 ) -> Result<T, RunError> {

@@ -4,10 +4,11 @@ use pgoutput::Lsn;
 use sink::{Confirmed, PositionTopic, Resume, TransactionConfig};
 
 use crate::claim::{self, Here, Judged};
+use crate::feed::Feed;
 use crate::policy::RunError;
 use crate::preconditions::{Checked, Wanted};
 use crate::publishing::Publishing;
-use crate::source::{Source, stream_options};
+use crate::source::stream_options;
 
 /// The position topic of one pipeline, and what the operator said of it.
 #[derive(Debug)]
@@ -61,15 +62,14 @@ impl ExactlyOnce {
     /// As [`claim::claim`] and [`Here::judge`].
     pub(crate) async fn claim(
         &mut self,
-        source: &mut Source,
+        source: &mut impl Feed,
         publishing: &Publishing,
         start: Confirmed,
-        wanted: &Wanted,
+        (checked, wanted): (&Checked, &Wanted),
         is_handed_over: bool,
     ) -> Result<Judged, RunError> {
         let key = &self.config.position_key;
         let kept = claim::claim(source, publishing, start, &self.topic, key).await?;
-        let checked = source.checked();
         let here = Here {
             identity: &checked.identity,
             history: &checked.history,
@@ -92,7 +92,7 @@ impl ExactlyOnce {
     /// As [`claim::resume`].
     pub(crate) async fn resume(
         &mut self,
-        source: &mut Source,
+        source: &mut impl Feed,
         publishing: &Publishing,
         start: Confirmed,
         resume: Resume,

@@ -93,6 +93,7 @@ pub mod state;
 pub mod state_writer;
 pub mod supervisor;
 mod supervisor_claim;
+pub mod surroundings;
 pub mod takeover_offset;
 mod takeover_scan;
 pub mod timeline;

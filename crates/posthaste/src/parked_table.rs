@@ -5,17 +5,38 @@ use std::future::Future;
 
 use pgoutput::{Lsn, RowId};
 
+use crate::codes::Problem;
 use crate::parked_row::ParkedRow;
-use crate::parking::Parking;
+use crate::parking::{Access, Parking, Tables};
 use crate::poison::{Aside, Reason};
 use crate::policy::RunError;
-use crate::watchlist::{Aggregate, Waiting};
+use crate::watchlist::{Aggregate, SkipRequest, Waiting, Watchlist};
 
 /// The table of one slot. Each call may be dropped or fail half-way: then it is not known whether it was done, and doing it
 /// again is right.
 ///
 /// The binary has one of it, [`Parking`]. The simulation drives the same loop with another.
 pub trait ParkedTable {
+    /// As [`Parking::tables`].
+    fn tables(&self) -> impl Future<Output = Result<Tables, RunError>>;
+
+    /// As [`Parking::complain`].
+    fn complain(&self, table: &str, access: Access) -> Option<Problem>;
+
+    /// As [`Parking::take_over`].
+    fn take_over(&self) -> impl Future<Output = Result<(), RunError>>;
+
+    /// As [`Parking::load`].
+    fn load(
+        &self,
+        start: Lsn,
+        watchlist: &mut Watchlist,
+    ) -> impl Future<Output = Result<Option<Lsn>, RunError>>;
+
+    /// As [`Parking::skip_requests`].
+    fn skip_requests(&self, start: Lsn)
+    -> impl Future<Output = Result<Vec<SkipRequest>, RunError>>;
+
     /// As [`Parking::write`].
     fn write(&mut self, aside: &Aside) -> impl Future<Output = Result<Lsn, RunError>>;
 
@@ -37,6 +58,26 @@ pub trait ParkedTable {
 }
 
 impl ParkedTable for Parking {
+    async fn tables(&self) -> Result<Tables, RunError> {
+        Self::tables(self).await
+    }
+
+    fn complain(&self, table: &str, access: Access) -> Option<Problem> {
+        Self::complain(self, table, access)
+    }
+
+    async fn take_over(&self) -> Result<(), RunError> {
+        Self::take_over(self).await
+    }
+
+    async fn load(&self, start: Lsn, watchlist: &mut Watchlist) -> Result<Option<Lsn>, RunError> {
+        Self::load(self, start, watchlist).await
+    }
+
+    async fn skip_requests(&self, start: Lsn) -> Result<Vec<SkipRequest>, RunError> {
+        Self::skip_requests(self, start).await
+    }
+
     async fn write(&mut self, aside: &Aside) -> Result<Lsn, RunError> {
         Self::write(self, aside).await
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use pgoutput::{Lsn, RowId};
 
 use crate::codes::{Code, Problem};
-use crate::config::Pipeline as Settings;
+use crate::parked_table::ParkedTable;
 use crate::parking::{Access, Parking, Tables};
 use crate::poison::Rules;
 use crate::policy::{OnPoison, RunError};
@@ -46,24 +46,18 @@ impl<T> ParkingLot<T> {
 
 /// The tables of one slot, over a connection that was just made, before it is known what of them is needed.
 #[derive(Debug)]
-pub struct Found {
-    parking: Parking,
+pub struct Found<T = Parking> {
+    parking: T,
     tables: Tables,
 }
 
-impl Found {
+impl<T: ParkedTable> Found<T> {
     /// Looks for the tables, and checks them if they are needed.
     ///
     /// # Errors
     ///
     /// They are needed, and a table or a right is missing; or rows wait that nobody would publish.
-    pub async fn open(
-        sql: tokio_postgres::Client,
-        settings: &Settings,
-        rules: &Rules,
-    ) -> Result<Self, RunError> {
-        let slot = &settings.source.slot;
-        let parking = Parking::new(sql, &settings.poison.schema, slot).await?;
+    pub async fn open(parking: T, slot: &str, rules: &Rules) -> Result<Self, RunError> {
         let tables = parking.tables().await?;
         if rules.action == OnPoison::Park {
             let complaints = [("parked", tables.parked), ("skipped", tables.skipped)];
@@ -113,7 +107,7 @@ impl Found {
 
     /// The tables, if anything is to be read of them.
     #[must_use]
-    pub fn parking(self) -> Option<Parking> {
+    pub fn parking(self) -> Option<T> {
         (self.tables.skipped == Access::Granted).then_some(self.parking)
     }
 }

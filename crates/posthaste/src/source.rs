@@ -4,7 +4,6 @@
 //! the choice of the start position, START_REPLICATION. The SQL connection is closed again, unless the tables of parked
 //! events need it: nothing that could break separately is kept without need.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use pgoutput::Lsn;
@@ -36,8 +35,7 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct Source {
     copy: CopyBoth,
-    checked: Checked,
-    status_interval: Duration,
+    timing: Timing,
     /// Where Debezium is followed: how to reach the catalog again.
     settings: Option<Box<Settings>>,
     told: Told,
@@ -120,8 +118,10 @@ impl Opened {
         );
         Ok(Source {
             copy,
-            checked: self.checked,
-            status_interval: settings.source.status_interval,
+            timing: Timing::for_server(
+                self.checked.wal_sender_timeout,
+                settings.source.status_interval,
+            ),
             settings: settings
                 .connect
                 .is_some()
@@ -132,51 +132,12 @@ impl Opened {
 }
 
 impl Source {
-    /// Where the stream was asked to start.
-    #[must_use]
-    pub fn start(&self) -> Lsn {
-        self.told.start
-    }
-
-    /// What the checks found.
-    #[must_use]
-    pub fn checked(&self) -> &Checked {
-        &self.checked
-    }
-
-    /// Base types of the mapped columns that are domains.
-    #[must_use]
-    pub fn base_types(&self) -> HashMap<u32, u32> {
-        self.checked.base_types.clone()
-    }
-
-    /// What the catalog says of the outbox tables, where Debezium is followed.
-    #[must_use]
-    pub fn catalog(&self) -> Option<Catalog> {
-        self.checked.catalog.clone()
-    }
-
     /// A stream of a server that was not checked.
     #[cfg(test)]
     pub(crate) fn over(copy: CopyBoth) -> Self {
-        let checked = Checked {
-            catalog: None,
-            server_version: 150_000,
-            identity: crate::state::Identity::default(),
-            slot_confirmed: Lsn::ZERO,
-            server_wal_position: Lsn::ZERO,
-            wal_sender_timeout: Duration::from_secs(60),
-            base_types: HashMap::new(),
-            created: preconditions::Created::default(),
-            gap: None,
-            history: crate::timeline::History::only(1),
-            slot_unread: false,
-            warnings: Vec::new(),
-        };
         Self {
             copy,
-            checked,
-            status_interval: Duration::from_secs(10),
+            timing: Timing::for_server(Duration::from_secs(60), Duration::from_secs(10)),
             settings: None,
             told: Told {
                 slot: String::new(),
@@ -215,7 +176,7 @@ impl Feed for Source {
     }
 
     fn timing(&self) -> Timing {
-        Timing::for_server(self.checked.wal_sender_timeout, self.status_interval)
+        self.timing
     }
 
     fn read_catalog(&self, outdated: &Outdated) -> ReadCatalog {

@@ -6,36 +6,35 @@
 use std::time::{Duration, Instant};
 
 use pgoutput::Lsn;
-use sink::{
-    BrokerProbe, Confirmed, EventIdentity, KafkaProducer, Producer, Publisher,
-    TransactionalProducer,
-};
+use sink::{Confirmed, EventIdentity};
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
-use crate::clock::{Now, SystemClock};
+use crate::clock::Clock;
 use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
 use crate::connector_words;
 use crate::exactly_once::ExactlyOnce;
+use crate::feed::Feed;
 use crate::health::Health;
 use crate::intake::Intake;
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
-use crate::parking_lot::{Found, Hold};
+use crate::parked_table::ParkedTable;
+use crate::parking_lot::{Found, Hold, ParkingLot};
 use crate::pipeline::{Drained, Kept, Pipeline};
 use crate::poison::{Poison, Rules};
 use crate::policy::{self, Pace, Retry, RunError, Target, Verdict};
-use crate::preconditions::Wanted;
-use crate::publishing::{Publishing, ThreadEnded};
+use crate::preconditions::{Checked, Wanted};
+use crate::publishing::Publishing;
 use crate::routing::Routing;
 use crate::run_id;
 use crate::search::{Next, Search};
 use crate::settings;
 use crate::shutdown::Shutdown;
 use crate::slot_lost::Gap;
-use crate::source::{Opened, Source};
 use crate::supervisor_claim::Claimed;
+use crate::surroundings::{Opening, Surroundings, System};
 
 /// What others see of a pipeline.
 #[derive(Debug, Clone)]
@@ -59,7 +58,9 @@ pub struct Conduct {
 
 /// Everything a pipeline needs from one attempt to the next.
 #[derive(Debug)]
-pub struct Supervisor {
+pub struct Supervisor<S: Surroundings = System> {
+    surroundings: S,
+    clock: S::Clock,
     pub(crate) settings: Settings,
     pub(crate) wanted: Wanted,
     pub(crate) memory: Memory,
@@ -93,18 +94,40 @@ impl Supervisor {
     ) -> Result<Self, Problem> {
         let mut memory = Memory::open(config, &pipeline.name)?;
         memory.open_handover(config, &pipeline.source.slot)?;
-        if conduct.accept_slot_position {
-            memory.accept_slot_position();
-        }
-        let exactly_once = settings::transactions(pipeline).map(|config| {
+        let mut supervisor = Self::amid(System, memory, pipeline, watched, shutdown, conduct)?;
+        supervisor.exactly_once = settings::transactions(pipeline).map(|config| {
             let topic = settings::position_topic(pipeline, &config);
             ExactlyOnce::new(config, topic, conduct.accept_slot_position)
         });
+        Ok(supervisor)
+    }
+}
+
+impl<S: Surroundings> Supervisor<S> {
+    /// The same in other surroundings, with a memory that is there, and at least once.
+    ///
+    /// # Errors
+    ///
+    /// Settings that contradict each other.
+    pub fn amid(
+        surroundings: S,
+        mut memory: Memory,
+        pipeline: &Settings,
+        watched: Watched,
+        shutdown: Shutdown,
+        conduct: &Conduct,
+    ) -> Result<Self, Problem> {
+        if conduct.accept_slot_position {
+            memory.accept_slot_position();
+        }
         let mut wanted = settings::wanted(pipeline)?;
         wanted.recreate_lost = conduct.recreate_lost_slot;
-        let seed = Now::read().wall.unix_micros().unsigned_abs();
+        let clock = surroundings.clock();
+        let seed = clock.now().wall.unix_micros().unsigned_abs();
         let retry = &pipeline.retry;
         Ok(Self {
+            surroundings,
+            clock,
             backoff: Backoff::new(retry.backoff_initial, retry.backoff_max, seed),
             rules: settings::poison_rules(pipeline),
             search: Search::default(),
@@ -116,7 +139,7 @@ impl Supervisor {
             health: watched.health,
             shutdown,
             fail_fast: conduct.fail_fast,
-            exactly_once,
+            exactly_once: None,
             run_id: run_id::new(),
             publishing: None,
             outage: None,
@@ -213,17 +236,18 @@ impl Supervisor {
         }
         // A slot that was read and is gone must not be made anew, whenever it goes.
         self.wanted.previous = self.memory.previous();
-        let opening = Opened::open(&self.settings, &self.wanted);
+        let opening = self.surroundings.open(&self.settings, &self.wanted);
         let Some(opened) = self.shutdown.unless_requested(opening).await else {
             return Ok(left_behind(publishing));
         };
         let mut opened = opened?;
-        self.heed_gap(publishing, opened.checked().gap)?;
-        let sql = opened.take_sql().ok_or(ThreadEnded)?;
-        let found = Found::open(sql, &self.settings, &self.rules).await?;
-        let start = self.start_position(publishing, &opened).await?;
+        let checked = opened.checked().clone();
+        self.heed_gap(publishing, checked.gap)?;
+        let table = opened.table(&self.settings).await?;
+        let found = Found::open(table, &self.wanted.slot, &self.rules).await?;
+        let start = self.start_position(publishing, &checked).await?;
         if let Some(once) = &self.exactly_once {
-            let noting = once.note_beginning(opened.checked());
+            let noting = once.note_beginning(&checked);
             let Some(noted) = self.shutdown.unless_requested(noting).await else {
                 return Ok(left_behind(publishing));
             };
@@ -234,9 +258,9 @@ impl Supervisor {
             return Ok(left_behind(publishing));
         };
         let mut source = source?;
-        let routing = self.routing(&source)?;
+        let routing = self.routing(&checked)?;
         let mut shutdown = self.shutdown.clone();
-        let claiming = self.claim(&mut source, publishing, start, found);
+        let claiming = self.claim(&mut source, &checked, publishing, start, found);
         let Some(claimed) = shutdown.unless_requested(claiming).await else {
             return Ok(left_behind(publishing));
         };
@@ -246,43 +270,48 @@ impl Supervisor {
             lot,
         } = claimed?;
         self.resumed(start.as_lsn(), publishing.is_kafka_lost());
-        let began = Instant::now();
         let poison = Poison::new(self.rules.clone(), watchlist);
-        let mut intake = self.intake(&source, routing, poison).behind(done);
+        let mut intake = self.intake(&checked, routing, poison).behind(done);
         intake.take_over(self.memory.taken_over());
-        let pipeline = Pipeline::new(
-            source,
-            SystemClock,
-            intake,
-            start,
-            Kept {
-                publishing,
-                memory: &mut self.memory,
-                metrics: &self.metrics,
-                health: &self.health,
-                hold: &mut self.hold,
-                search: &mut self.search,
-            },
-            lot,
-        );
+        self.stream(source, intake, start, publishing, lot).await
+    }
+
+    async fn stream<T: ParkedTable>(
+        &mut self,
+        source: impl Feed,
+        intake: Intake,
+        start: Confirmed,
+        publishing: &mut Publishing,
+        lot: Option<ParkingLot<T>>,
+    ) -> Result<Drained, RunError> {
+        let began = self.clock.instant();
+        let kept = Kept {
+            publishing,
+            memory: &mut self.memory,
+            metrics: &self.metrics,
+            health: &self.health,
+            hold: &mut self.hold,
+            search: &mut self.search,
+        };
+        let pipeline = Pipeline::new(source, self.clock.clone(), intake, start, kept, lot);
         let outcome = pipeline
             .run(&mut self.shutdown, self.settings.kafka.drain_timeout)
             .await;
         // An attempt that got somewhere was no failure of the one before.
         let advanced = self.memory.confirmed() > start.as_lsn();
-        if advanced || began.elapsed() >= self.settings.retry.backoff_max {
+        if advanced || self.clock.since(began) >= self.settings.retry.backoff_max {
             self.backoff.reset();
         }
         outcome
     }
 
     /// What takes the frames of one connection.
-    fn intake(&self, source: &Source, routing: Routing, poison: Poison) -> Intake {
+    fn intake(&self, checked: &Checked, routing: Routing, poison: Poison) -> Intake {
         let intake = Intake::new(routing, settings::tolerance(&self.settings));
         let mut intake = intake.with_poison(poison, &self.settings.poison.schema);
-        if source.catalog().is_some() {
+        if checked.catalog.is_some() {
             // Asked for before the catalog was read.
-            intake.catalog_read_at(source.checked().server_wal_position);
+            intake.catalog_read_at(checked.server_wal_position);
         }
         intake
     }
@@ -302,9 +331,9 @@ impl Supervisor {
     }
 
     /// The router of one connection: relations are always sent again, and the catalog was read again.
-    pub(crate) fn routing(&self, source: &Source) -> Result<Routing, RunError> {
-        let catalog = source.catalog();
-        Routing::new(&self.settings, &self.run_id, source.base_types(), catalog)
+    pub(crate) fn routing(&self, checked: &Checked) -> Result<Routing, RunError> {
+        let (base_types, catalog) = (checked.base_types.clone(), checked.catalog.clone());
+        Routing::new(&self.settings, &self.run_id, base_types, catalog)
     }
 
     /// Chooses where to start, and sets the tracker there. What is acknowledged up to this moment counts; what is
@@ -312,7 +341,7 @@ impl Supervisor {
     async fn start_position(
         &mut self,
         publishing: &mut Publishing,
-        opened: &Opened,
+        checked: &Checked,
     ) -> Result<Confirmed, RunError> {
         let confirmed = publishing.restart(Lsn::ZERO).await?;
         let is_held_back = self.hold.is_active();
@@ -322,7 +351,7 @@ impl Supervisor {
         }
         let start = {
             let publication = &self.wanted.publication;
-            self.memory.start_position(opened.checked(), publication)?
+            self.memory.start_position(checked, publication)?
         };
         if start.new_history || is_held_back {
             // The tracker never goes back, and here it has to.
@@ -335,30 +364,13 @@ impl Supervisor {
     }
 
     fn start_publishing(&self) -> Result<Publishing, RunError> {
-        let config = settings::kafka_config(&self.settings);
-        let Some(once) = &self.exactly_once else {
-            let producer = KafkaProducer::new(&config)?;
-            let probe = producer.probe();
-            return self.start_thread(producer, probe);
-        };
-        let producer = TransactionalProducer::new(&config, once.config().clone())?;
-        let probe = producer.probe();
-        self.start_thread(producer, probe)
-    }
-
-    fn start_thread<P: Producer + Send + 'static>(
-        &self,
-        producer: P,
-        probe: BrokerProbe,
-    ) -> Result<Publishing, RunError> {
-        let publisher = Publisher::new(producer, settings::limits(&self.settings), Lsn::ZERO);
+        let transactions = self.exactly_once.as_ref().map(ExactlyOnce::config);
+        let started =
+            self.surroundings
+                .start_publishing(&self.settings, transactions, &self.metrics)?;
         // Nothing was refused to this client, and what was refused to one before may never come again.
         self.health.delivering();
-        let started = Publishing::start(publisher, Some(probe), self.metrics.clone());
-        started.map_err(|source| RunError::System {
-            what: "a thread",
-            source,
-        })
+        Ok(started)
     }
 
     /// Waits before the next attempt; what is in flight goes on being acknowledged meanwhile.
@@ -377,7 +389,7 @@ impl Supervisor {
     }
 
     async fn pause(&mut self, delay: Duration) -> Waited {
-        let sleeping = tokio::time::sleep(delay);
+        let sleeping = self.clock.sleep_until(self.clock.instant() + delay);
         match self.shutdown.unless_requested(sleeping).await {
             Some(()) => Waited::Long,
             None => Waited::StopAskedFor,

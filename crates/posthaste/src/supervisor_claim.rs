@@ -8,25 +8,27 @@ use pgoutput::Lsn;
 use sink::{Confirmed, Entry, Position};
 use tracing::{info, warn};
 
-use crate::parking::Parking;
+use crate::feed::Feed;
+use crate::parked_table::ParkedTable;
 use crate::parking_lot::{Found, ParkingLot};
 use crate::policy::{OnPoison, RunError};
+use crate::preconditions::Checked;
 use crate::publishing::Publishing;
-use crate::source::Source;
 use crate::supervisor::Supervisor;
+use crate::surroundings::Surroundings;
 use crate::watchlist::Watchlist;
 
 /// All that the stream needs to go on.
-pub(crate) struct Claimed {
+pub(crate) struct Claimed<T> {
     /// What is published already.
     pub(crate) done: Position,
     /// What is known of rows to come.
     pub(crate) watchlist: Watchlist,
     /// Where rows are put aside.
-    pub(crate) lot: Option<ParkingLot>,
+    pub(crate) lot: Option<ParkingLot<T>>,
 }
 
-impl Supervisor {
+impl<S: Surroundings> Supervisor<S> {
     /// Takes everything over.
     ///
     /// # Errors
@@ -36,17 +38,24 @@ impl Supervisor {
     /// # Cancel safety
     ///
     /// When dropped, whatever was done is right to be done again.
-    pub(crate) async fn claim(
+    pub(crate) async fn claim<T: ParkedTable>(
         &mut self,
-        source: &mut Source,
+        source: &mut impl Feed,
+        checked: &Checked,
         publishing: &Publishing,
         start: Confirmed,
-        found: Found,
-    ) -> Result<Claimed, RunError> {
+        found: Found<T>,
+    ) -> Result<Claimed<T>, RunError> {
         let is_handed_over = self.memory.is_handed_over();
         let judged = match &mut self.exactly_once {
             Some(once) => {
-                let claiming = once.claim(source, publishing, start, &self.wanted, is_handed_over);
+                let claiming = once.claim(
+                    source,
+                    publishing,
+                    start,
+                    (checked, &self.wanted),
+                    is_handed_over,
+                );
                 Some(claiming.await?)
             }
             None => None,
@@ -68,7 +77,7 @@ impl Supervisor {
         let parking = found.parking();
         let (watchlist, parked_up_to) = self.watchlist(start.as_lsn(), parking.as_ref()).await?;
         parked.extend(parked_up_to.map(|lsn| Entry::ParkedUpTo { lsn }));
-        let lot = self.parking_lot(parking, &watchlist, source)?;
+        let lot = self.parking_lot(parking, &watchlist, checked)?;
         let mut done = Position::default();
         if let (Some(once), Some(judged)) = (&mut self.exactly_once, judged) {
             let mut resume = judged.resume;
@@ -86,17 +95,17 @@ impl Supervisor {
     }
 
     /// Where rows are put aside. A connection that nobody needs could only break.
-    fn parking_lot(
+    fn parking_lot<T>(
         &self,
-        parking: Option<Parking>,
+        parking: Option<T>,
         watchlist: &Watchlist,
-        source: &Source,
-    ) -> Result<Option<ParkingLot>, RunError> {
+        checked: &Checked,
+    ) -> Result<Option<ParkingLot<T>>, RunError> {
         let is_needed = self.rules.action == OnPoison::Park || watchlist.has_requests();
         let Some(parking) = parking.filter(|_| is_needed) else {
             return Ok(None);
         };
-        let routing = self.routing(source)?;
+        let routing = self.routing(checked)?;
         Ok(Some(ParkingLot::new(parking, routing, &self.rules)))
     }
 
@@ -105,7 +114,7 @@ impl Supervisor {
     async fn watchlist(
         &mut self,
         start: Lsn,
-        parking: Option<&Parking>,
+        parking: Option<&impl ParkedTable>,
     ) -> Result<(Watchlist, Option<Lsn>), RunError> {
         let mut watchlist = Watchlist::default();
         self.search.start_at(start);

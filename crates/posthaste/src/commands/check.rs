@@ -13,6 +13,7 @@ use crate::config::{self, Pipeline};
 use crate::connector_words;
 use crate::explain;
 use crate::logging;
+use crate::parking::Parking;
 use crate::parking_lot::Found;
 use crate::policy::RunError;
 use crate::preconditions::{self, Checked};
@@ -46,7 +47,9 @@ async fn check_postgres(pipeline: &Pipeline) -> Result<Checked, RunError> {
     wanted.create = false;
     let options = settings::connect_options(pipeline).await?;
     let (sql, _, checked) = preconditions::open(&options, &wanted).await?;
-    Found::open(sql, pipeline, &settings::poison_rules(pipeline)).await?;
+    let slot = &pipeline.source.slot;
+    let parking = Parking::new(sql, &pipeline.poison.schema, slot).await?;
+    Found::open(parking, slot, &settings::poison_rules(pipeline)).await?;
     Ok(checked)
 }
 
