@@ -29,6 +29,8 @@ pub struct Memory {
     /// The operator wants to start from the slot's own position, once.
     slot_decides: bool,
     confirmed: Lsn,
+    /// The position last told to the server.
+    told: Lsn,
     /// The position last given to the writer.
     put: Lsn,
     saved_at: Option<Instant>,
@@ -98,6 +100,7 @@ impl Memory {
             seen: None,
             slot_decides: false,
             confirmed: Lsn::ZERO,
+            told: Lsn::ZERO,
             put: Lsn::ZERO,
             saved_at: None,
         }
@@ -139,6 +142,7 @@ impl Memory {
         }
         let position = self.handover_start(start.position, checked.server_wal_position)?;
         self.seen = Some(checked.identity.clone());
+        self.told = checked.slot_confirmed;
         self.remember(position);
         Ok(StartAt {
             position,
@@ -171,6 +175,21 @@ impl Memory {
     #[must_use]
     pub fn confirmed(&self) -> Lsn {
         self.confirmed
+    }
+
+    /// The server was told this position.
+    pub fn told(&mut self, position: Lsn) {
+        self.told = self.told.max(position);
+    }
+
+    /// The position that the next process starts from at least: what is kept in a file, or what the server was told last.
+    #[must_use]
+    pub fn safe(&self) -> Lsn {
+        if self.writer.is_some() {
+            self.confirmed
+        } else {
+            self.told
+        }
     }
 
     /// Saves now and then, at most once in five seconds, on another thread.

@@ -247,6 +247,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         }
         if let Some(status) = self.progress.poll_status(now) {
             self.source.send(&status.encode()).await?;
+            self.memory.told(status.flushed);
         }
         Ok(())
     }

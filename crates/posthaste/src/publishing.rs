@@ -327,6 +327,11 @@ impl Publishing {
         self.high_water
     }
 
+    /// Something was handed over as far as that to another publisher in the same history, which this one takes the place of.
+    pub fn comes_after(&mut self, high_water: Reach) {
+        self.high_water = self.high_water.max(high_water);
+    }
+
     /// Whether a confirmed position covers everything that was ever handed over.
     #[must_use]
     pub fn is_all_done_at(&self, confirmed: Lsn) -> bool {

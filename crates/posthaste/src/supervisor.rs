@@ -230,7 +230,7 @@ impl<S: Surroundings> Supervisor<S> {
         if self.fail_fast {
             let asking = publishing.require_broker();
             let Some(answer) = self.shutdown.unless_requested(asking).await else {
-                return Ok(left_behind(publishing));
+                return Ok(left_behind(publishing, &mut self.memory, &self.hold));
             };
             answer?;
         }
@@ -238,7 +238,7 @@ impl<S: Surroundings> Supervisor<S> {
         self.wanted.previous = self.memory.previous();
         let opening = self.surroundings.open(&self.settings, &self.wanted);
         let Some(opened) = self.shutdown.unless_requested(opening).await else {
-            return Ok(left_behind(publishing));
+            return Ok(left_behind(publishing, &mut self.memory, &self.hold));
         };
         let mut opened = opened?;
         let checked = opened.checked().clone();
@@ -249,20 +249,20 @@ impl<S: Surroundings> Supervisor<S> {
         if let Some(once) = &self.exactly_once {
             let noting = once.note_beginning(&checked);
             let Some(noted) = self.shutdown.unless_requested(noting).await else {
-                return Ok(left_behind(publishing));
+                return Ok(left_behind(publishing, &mut self.memory, &self.hold));
             };
             noted?;
         }
         let starting = opened.start(&self.settings, &self.wanted, start.as_lsn());
         let Some(source) = self.shutdown.unless_requested(starting).await else {
-            return Ok(left_behind(publishing));
+            return Ok(left_behind(publishing, &mut self.memory, &self.hold));
         };
         let mut source = source?;
         let routing = self.routing(&checked)?;
         let mut shutdown = self.shutdown.clone();
         let claiming = self.claim(&mut source, &checked, publishing, start, found);
         let Some(claimed) = shutdown.unless_requested(claiming).await else {
-            return Ok(left_behind(publishing));
+            return Ok(left_behind(publishing, &mut self.memory, &self.hold));
         };
         let Claimed {
             done,
@@ -355,7 +355,12 @@ impl<S: Surroundings> Supervisor<S> {
         };
         if start.new_history || is_held_back {
             // The tracker never goes back, and here it has to.
+            let high_water = publishing.high_water();
             *publishing = self.start_publishing()?;
+            if !start.new_history {
+                // What the one before has sent comes again, and a stop should see it through.
+                publishing.comes_after(high_water);
+            }
         }
         let careful = self.search.careful();
         let confirmed = publishing.restart_careful(start.position, careful).await?;
@@ -441,8 +446,12 @@ impl<S: Surroundings> Supervisor<S> {
         self.health.streaming();
     }
 
+    /// A stop without a connection. What was acknowledged since the last one is kept for the next start.
     fn stop_between(&mut self) -> Drained {
-        let drained = self.publishing.as_ref().map_or(Drained::Whole, left_behind);
+        let drained = match &self.publishing {
+            Some(publishing) => left_behind(publishing, &mut self.memory, &self.hold),
+            None => Drained::Whole,
+        };
         self.end(drained)
     }
 
@@ -453,9 +462,12 @@ impl<S: Surroundings> Supervisor<S> {
     }
 }
 
-/// A stop without a connection: nothing can be confirmed any more, whatever is still acknowledged.
-fn left_behind(publishing: &Publishing) -> Drained {
-    if publishing.is_all_done_at(publishing.state().confirmed.as_lsn()) {
+/// A stop without a connection: the server cannot be told any more what is acknowledged, but a state file can keep it.
+fn left_behind(publishing: &Publishing, memory: &mut Memory, hold: &Hold) -> Drained {
+    if !hold.is_active() {
+        memory.confirm(publishing.state().confirmed);
+    }
+    if publishing.is_all_done_at(memory.safe()) {
         Drained::Whole
     } else {
         Drained::Unacknowledged(publishing.unacknowledged())

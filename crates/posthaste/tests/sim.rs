@@ -1,12 +1,12 @@
-//! Seeded simulation: the pure middle of the product between a model of the server and a model of the brokers.
+//! Seeded simulation: the product's own supervisor and all that it drives, between a model of the server and one of the brokers.
 //!
-//! Intake, publisher, tracker, progress, policy and the choice of the start position are the product's own. Server,
-//! brokers, clock and the operator are models that misbehave: cut connections, crashes, server restarts that forget
-//! confirmations, promotions of standbys that lack transactions, broker outages, lost acknowledgements, refused records, dead
-//! producers, graceful stops, attempts that meet each kind of error; events that cannot be routed or are refused for good,
-//! parked, dead-lettered, passed over or stopped at, and a person who edits, retries, skips and accepts. After every
-//! seed the check demands the promises of docs/delivery-guarantee.md. A failing seed is printed and runs again with
-//! `SIM_SEED=n`; `SIM_SEEDS=n` sets how many run.
+//! What runs is what the binary runs: supervisor, claim, pipeline, intake, publisher and its worker, tracker, progress, policy,
+//! search, parking, memory. Server, brokers, tables, disk, clock and the operator are models that misbehave: cut connections, kills,
+//! server restarts that forget confirmations, promotions of standbys that lack transactions, broker outages, lost
+//! acknowledgements, lost answers of the database, refused records, dead producers, graceful stops, jumps of the wall clock, a lost state file,
+//! attempts that meet each kind of error; events that cannot be routed or are refused for good, parked, dead-lettered, passed over
+//! or stopped at, and a person who edits, retries, skips and accepts. After every seed the check demands the promises of
+//! docs/delivery-guarantee.md. A failing seed is printed and runs again with `SIM_SEED=n`; `SIM_SEEDS=n` sets how many run.
 
 #![allow(
     clippy::expect_used,
@@ -21,8 +21,8 @@
 mod broker;
 #[path = "sim/check.rs"]
 mod check;
-#[path = "sim/connector.rs"]
-mod connector;
+#[path = "sim/clock.rs"]
+mod clock;
 #[path = "../../pgoutput/tests/support/encode.rs"]
 #[allow(
     dead_code,
@@ -31,10 +31,16 @@ mod connector;
 mod encode;
 #[path = "sim/once.rs"]
 mod once;
+#[path = "sim/process.rs"]
+mod process;
 #[path = "sim/random.rs"]
 mod random;
 #[path = "sim/server.rs"]
 mod server;
+#[path = "sim/stage.rs"]
+mod stage;
+#[path = "sim/surroundings.rs"]
+mod surroundings;
 #[path = "sim/table.rs"]
 mod table;
 #[path = "sim/trouble.rs"]

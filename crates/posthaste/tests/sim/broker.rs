@@ -20,6 +20,8 @@ pub(crate) struct Brokers {
     logs: Vec<Vec<Event>>,
     logged: HashSet<u64>,
     dead_letters: HashSet<u64>,
+    /// Events that were refused for good at least once.
+    refused: HashSet<u64>,
     client: Client,
 }
 
@@ -52,6 +54,7 @@ impl Brokers {
             logs: vec![Vec::new(); partitions],
             logged: HashSet::new(),
             dead_letters: HashSet::new(),
+            refused: HashSet::new(),
             client: Client::new(partitions),
         }
     }
@@ -85,9 +88,10 @@ impl Brokers {
         if queue.front().is_none_or(|queued| queued.is_dead_letter) {
             return false;
         }
-        let Some(Queued { ticket, .. }) = queue.pop_front() else {
+        let Some(Queued { ticket, event, .. }) = queue.pop_front() else {
             return false;
         };
+        self.refused.insert(event.id);
         self.client.outcomes.push(Delivery {
             ticket,
             result: Err(error("MSG_SIZE_TOO_LARGE")),
@@ -119,6 +123,10 @@ impl Brokers {
 
     pub(crate) fn has_dead_letter(&self, event: u64) -> bool {
         self.dead_letters.contains(&event)
+    }
+
+    pub(crate) fn was_refused(&self, event: u64) -> bool {
+        self.refused.contains(&event)
     }
 
     pub(crate) fn dead_letters(&self) -> u64 {
@@ -158,6 +166,7 @@ impl Brokers {
             if queued.is_dead_letter {
                 self.dead_letters.insert(event.id);
             } else if event.is_refused() && !self.lenient {
+                self.refused.insert(event.id);
                 self.refuse_batch(partition, ticket);
                 return;
             } else {

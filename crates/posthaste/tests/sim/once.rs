@@ -14,14 +14,13 @@ use posthaste::poison::{Aside, Poison, Rules};
 use posthaste::policy::OnPoison;
 use posthaste::rerouting::Rerouting;
 use posthaste::watchlist::Watchlist;
-use router::Record;
+use router::{Record, Router, RouterConfig, TimestampSource};
 use sink::{
     Accepted, Batch, Delivery, EnqueueError, Entry, Limits, PositionRecord, Producer, PublishError,
     Publisher, Resume, Ticket,
 };
 
 use crate::broker;
-use crate::connector::router;
 use crate::random::Random;
 use crate::server::{Event, Server};
 use crate::table::Table;
@@ -493,3 +492,12 @@ fn read(instance: &mut Instance, server: &mut Server, random: &mut Random) {
 const EVENTS: u64 = 300;
 const TURNS_MAX: usize = 200_000;
 const TRANSACTION_RECORDS_MAX: usize = 16;
+
+fn router() -> Router {
+    let config = RouterConfig {
+        tables: vec!["public.outbox".parse().expect("a table")],
+        timestamp: TimestampSource::Column("at".to_owned()),
+        ..RouterConfig::default()
+    };
+    Router::new(config).expect("legal")
+}

@@ -1,5 +1,9 @@
 //! The model of a PostgreSQL server: a log of committed transactions, one slot, at most one walsender.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use pgoutput::{Column, Lsn, Relation, RowId};
 use posthaste::timeline::History;
 use replication::TimelineSwitch;
@@ -58,6 +62,8 @@ pub(crate) struct Server {
     confirmed: Lsn,
     confirmed_on_disk: Lsn,
     walsender: Option<Walsender>,
+    /// Changes when all its connections end.
+    session: u64,
 }
 
 #[derive(Debug)]
@@ -65,6 +71,14 @@ struct Walsender {
     transaction: usize,
     step: usize,
     to_describe: Vec<Vec<u8>>,
+    link: Rc<RefCell<Link>>,
+}
+
+/// A connection between a walsender and a process: what is on its way, and whether more can come.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) frames: VecDeque<Vec<u8>>,
+    pub(crate) is_cut: bool,
 }
 
 impl Server {
@@ -135,18 +149,87 @@ impl Server {
     }
 
     /// START_REPLICATION: the later of the asked and the confirmed position.
-    pub(crate) fn start(&mut self, asked: Lsn) {
+    pub(crate) fn start(&mut self, asked: Lsn) -> Rc<RefCell<Link>> {
+        self.disconnect();
         let from = asked.max(self.confirmed);
         let transaction = self.transactions.partition_point(|t| t.commit_lsn < from);
+        let link = Rc::<RefCell<Link>>::default();
         self.walsender = Some(Walsender {
             transaction,
             step: 0,
             to_describe: relations().to_vec(),
+            link: Rc::clone(&link),
         });
+        link
     }
 
+    /// What connections that are open now have in common, and none after the next restart.
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// The walsender is gone. What it had sent may still arrive, or not.
     pub(crate) fn disconnect(&mut self) {
-        self.walsender = None;
+        if let Some(Walsender { link, .. }) = self.walsender.take() {
+            let mut link = link.borrow_mut();
+            link.is_cut = true;
+            if self.wal_end.is_multiple_of(16) {
+                link.frames.clear();
+            }
+        }
+    }
+
+    /// The process has ended this connection.
+    pub(crate) fn hang_up(&mut self, link: &Rc<RefCell<Link>>) {
+        let is_ours = |sender: &mut Walsender| Rc::ptr_eq(&sender.link, link);
+        self.walsender.take_if(is_ours);
+    }
+
+    /// The walsender sends as much as it likes, and keepalives when it likes.
+    pub(crate) fn send(&mut self, random: &mut Random) {
+        for _ in 0..random.below(12) {
+            let is_full = |sender: &Walsender| sender.link.borrow().frames.len() >= LINK_FRAMES_MAX;
+            if self.walsender.as_ref().is_none_or(is_full) {
+                return;
+            }
+            if random.chance(100) {
+                self.send_keepalive(random);
+            } else {
+                match self.next_frame() {
+                    Some(frame) => self.put(frame),
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// A keepalive, asked for or not.
+    pub(crate) fn send_keepalive(&mut self, random: &mut Random) {
+        if let Some(frame) = self.keepalive(random) {
+            self.put(frame);
+        }
+    }
+
+    fn put(&mut self, frame: Vec<u8>) {
+        if let Some(sender) = &self.walsender {
+            sender.link.borrow_mut().frames.push_back(frame);
+        }
+    }
+
+    /// A transaction of the process's own, in a table that is not published.
+    pub(crate) fn write_own(&mut self) -> Lsn {
+        self.wal_end += 128;
+        self.wal_end()
+    }
+
+    /// The event of a row.
+    pub(crate) fn event_at(&self, row: RowId) -> Option<Event> {
+        let at = self
+            .transactions
+            .binary_search_by_key(&row.commit_lsn, |transaction| transaction.commit_lsn);
+        let transaction = &self.transactions[at.ok()?];
+        let mut rows = transaction.identified();
+        rows.find_map(|(found, event)| (found == row).then_some(event))
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -155,7 +238,8 @@ impl Server {
 
     /// A restart forgets confirmations that were not written out; they are written out now and then.
     pub(crate) fn restart(&mut self) {
-        self.walsender = None;
+        self.disconnect();
+        self.session += 1;
         self.confirmed = self.confirmed_on_disk;
     }
 
@@ -355,6 +439,8 @@ fn frame(position: u64, message: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// A socket holds no more.
+const LINK_FRAMES_MAX: usize = 40;
 const WAL_START: u64 = 0x0100_0000;
 const OUTBOX: u32 = 16_400;
 const OTHER: u32 = 16_500;

@@ -56,10 +56,14 @@ impl Table {
         }
     }
 
-    pub(crate) fn load(&self, start: Lsn, watchlist: &mut Watchlist) {
+    /// Whether there are rows that may come again.
+    pub(crate) fn load(&self, start: Lsn, watchlist: &mut Watchlist) -> bool {
         let rows = self.rows.keys().copied();
-        watchlist.settle(rows.filter(|row| row.commit_lsn >= start));
+        let rows: Vec<RowId> = rows.filter(|row| row.commit_lsn >= start).collect();
+        let has_some = !rows.is_empty();
+        watchlist.settle(rows);
         self.refresh(watchlist);
+        has_some
     }
 
     /// `posthaste skip`.
@@ -91,6 +95,11 @@ impl Table {
     }
 
     pub(crate) fn refresh(&self, watchlist: &mut Watchlist) {
+        let (aggregates, waiting) = self.waiting();
+        watchlist.set_parked(aggregates, waiting);
+    }
+
+    pub(crate) fn waiting(&self) -> (HashSet<Aggregate>, Waiting) {
         let waiting = || {
             self.rows
                 .values()
@@ -99,7 +108,7 @@ impl Table {
         let aggregates: HashSet<Aggregate> =
             waiting().filter_map(|row| row.row.aggregate()).collect();
         let rows = waiting().count() as u64;
-        watchlist.set_parked(aggregates, Waiting { rows, bytes: 0 });
+        (aggregates, Waiting { rows, bytes: 0 })
     }
 
     /// Queued, passed by the position, and with nothing of their aggregate held before them.
@@ -126,8 +135,9 @@ impl Table {
 
     pub(crate) fn published(&mut self, rows: &[RowId]) {
         for row in rows {
-            self.rows.get_mut(row).expect("it was queued").state = State::Published;
-            self.published += 1;
+            let parked = self.rows.get_mut(row).expect("it was queued");
+            let before = std::mem::replace(&mut parked.state, State::Published);
+            self.published += u64::from(before != State::Published);
         }
     }
 
@@ -149,8 +159,11 @@ impl Table {
     }
 
     pub(crate) fn refused(&mut self, row: RowId) {
-        self.rows.get_mut(&row).expect("it was queued").state = State::Held;
-        self.refused_again += 1;
+        let parked = self.rows.get_mut(&row).expect("it was parked");
+        if parked.state == State::Queued {
+            parked.state = State::Held;
+            self.refused_again += 1;
+        }
     }
 
     /// `posthaste parked edit` and `retry`: the first held row, or all of them. With `repair` its time is put right.

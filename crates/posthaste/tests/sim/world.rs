@@ -1,23 +1,20 @@
 //! One seed's world: who acts next, and what goes wrong.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use pgoutput::{Lsn, PgTimestamp, RowId};
-use posthaste::clock::Now;
-use posthaste::codes::Code;
+use pgoutput::{Lsn, RowId};
+use posthaste::codes::{Code, Problem};
+use posthaste::metrics::{ERRORS, Metrics, REFUSAL_SEARCHES, RETRIES};
+use posthaste::pipeline::Drained;
 use posthaste::policy::OnPoison;
-use posthaste::state::Stored;
 use posthaste::watchlist::SkippedEvent;
 
 use crate::broker::Brokers;
-use crate::check::{self, Exempt, Lengths, OrderlyRun};
-use crate::connector::{Connector, Decisions, Setup, Turn};
+use crate::check::{self, Lengths, OrderlyRun};
+use crate::process::Process;
 use crate::random::Random;
-use crate::server::{Event, Server, Transaction};
-use crate::table::Table;
+use crate::server::{Event, Server};
+use crate::stage::Stage;
 use crate::trouble::Trouble;
 
 /// What can go wrong, or be asked for.
@@ -60,12 +57,25 @@ pub(crate) struct Outcome {
     pub(crate) repeats: u64,
     faults: [u64; Fault::ALL.len()],
     troubles: [u64; Trouble::ALL.len()],
-    decisions: [u64; Decisions::BRANCHES.len()],
+    decisions: [u64; Self::DECISIONS.len()],
     /// In the order of [`Outcome::BRANCHES`].
     branches: [u64; Self::BRANCHES.len()],
 }
 
 impl Outcome {
+    /// What the policy can decide.
+    const DECISIONS: [&str; 9] = [
+        "retry: the database, with backoff",
+        "retry: the database, steadily",
+        "retry: Kafka",
+        "halt",
+        "halt: a row",
+        "halt: the position is not in the history",
+        "refusal: search",
+        "refusal: go on without the culprit",
+        "refusal: stop",
+    ];
+
     /// What can become of a poison event.
     pub(crate) const BRANCHES: [&str; 7] = [
         "parked",
@@ -83,7 +93,7 @@ impl Outcome {
 
     /// What the policy decided.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Decisions::BRANCHES.into_iter().zip(self.decisions)
+        Self::DECISIONS.into_iter().zip(self.decisions)
     }
 
     pub(crate) fn troubles(&self) -> impl Iterator<Item = (Trouble, u64)> {
@@ -116,26 +126,17 @@ impl Outcome {
     }
 }
 
+#[derive(Debug)]
 pub(crate) struct World {
-    random: Random,
-    server: Server,
-    brokers: Rc<RefCell<Brokers>>,
-    process: Option<Connector>,
-    table: Rc<RefCell<Table>>,
-    action: OnPoison,
+    stage: Rc<Stage>,
+    process: Option<Process>,
+    is_stopping: bool,
     fail_fast: bool,
-    exempt: Exempt,
-    state_file: Option<Stored>,
     /// The next process starts with `--accept-slot-position`.
     accept_slot_position: bool,
-    /// What the next attempt meets.
-    trouble: Option<Trouble>,
-    /// Events of transactions before this one were checked when a status update passed them.
-    checked: usize,
     orderly: Vec<OrderlyRun>,
     process_began: Lengths,
-    start: Instant,
-    millis: u64,
+    processes: u64,
     outcome: Outcome,
 }
 
@@ -155,311 +156,256 @@ impl World {
         server.has_poison = action != OnPoison::Halt || seed % 10 == 6;
         brokers.lenient = !server.has_poison;
         Self {
-            server,
-            brokers: Rc::new(RefCell::new(brokers)),
+            stage: Stage::new(random, server, brokers, action),
             process: None,
-            table: Rc::default(),
-            action,
+            is_stopping: false,
             fail_fast: seed % 16 == 5,
-            exempt: Exempt::default(),
-            state_file: None,
             accept_slot_position: false,
-            trouble: None,
-            checked: 0,
             orderly: Vec::new(),
             process_began: vec![0; partitions],
-            start: Instant::now(),
-            millis: 0,
+            processes: 0,
             outcome: Outcome::default(),
-            random,
         }
     }
 
     pub(crate) fn run(mut self) -> Outcome {
-        while self.server.event_count() < EVENTS || self.outcome.all_faults() < FAULTS_MIN {
+        while self.stage.server.borrow().event_count() < EVENTS
+            || self.outcome.all_faults() < FAULTS_MIN
+        {
             self.turn();
-            if self.random.chance(250) {
-                self.server.commit(&mut self.random);
+            if self.stage.chance(250) {
+                let mut random = self.stage.random.borrow_mut();
+                self.stage.server.borrow_mut().commit(&mut random);
             }
-            if self.random.chance(40) {
+            if self.stage.chance(40) {
                 self.misfortune();
             }
         }
         self.settle();
-        self.outcome.events = self.server.event_count();
-        self.note_exempt();
+        self.end_process();
+        self.count_decisions();
+        self.count_branches();
+        let stage = &self.stage;
+        let (server, brokers) = (stage.server.borrow(), stage.brokers.borrow());
+        let mut exempt = stage.exempt.borrow_mut();
+        let passed_over = server
+            .events()
+            .filter(|event| stage.is_passed_over(*event, &brokers))
+            .map(|event| event.id);
+        exempt.given_up.extend(passed_over);
+        self.outcome.events = server.event_count();
         self.outcome.repeats = check::check(
-            self.server.events(),
-            &self.server.lost,
-            &self.brokers.borrow(),
+            server.events(),
+            &server.lost,
+            &brokers,
             &self.orderly,
-            &self.exempt,
+            &exempt,
         );
-        let table = self.table.borrow();
-        let lost = &self.server.lost;
-        let given_up = &self.exempt.given_up;
-        let lost = lost.iter().filter(|event| given_up.contains(&event.id));
-        let passed_over = (given_up.len() - lost.count()) as u64;
-        let requested = table.used_requests();
+        self.outcome.clone()
+    }
+
+    fn count_branches(&mut self) {
+        let stage = &self.stage;
+        let (table, brokers) = (stage.table.borrow(), stage.brokers.borrow());
+        let server = stage.server.borrow();
+        let passed_over = server
+            .events()
+            .filter(|event| stage.is_passed_over(*event, &brokers) && !brokers.has(event.id));
         let counts = [
             (0, table.parked),
             (1, table.behind),
             (2, table.published),
             (3, table.refused_again),
-            (4, self.brokers.borrow().dead_letters()),
-            (5, passed_over.saturating_sub(requested)),
-            (6, requested),
+            (4, brokers.dead_letters()),
+            (5, passed_over.count() as u64),
+            (6, table.used_requests()),
         ];
         for (branch, count) in counts {
             self.outcome.branches[branch] += count;
         }
-        self.outcome.clone()
+    }
+
+    /// What the policy decided, as the metrics tell it.
+    fn count_decisions(&mut self) {
+        let metrics = Metrics::new(vec![self.stage.metrics.clone()]);
+        let text = metrics.prometheus().expect("text");
+        let count = |metric: &str, label: &str| -> u64 {
+            let lines = text.lines().filter(|line| line.starts_with(metric));
+            let values = lines.filter(|line| line.contains(label)).map(|line| {
+                let (_, value) = line.rsplit_once(' ').expect("a value");
+                value.parse::<u64>().expect("a count")
+            });
+            values.sum()
+        };
+        let postgres = count(RETRIES, "\"postgres\"");
+        // Where nothing is tried again, it is among the errors all the same.
+        let steadily = count(ERRORS, &format!("\"{}\"", Code::SlotActive)).min(postgres);
+        let kafka = count(RETRIES, "\"kafka\"");
+        let searches = count(REFUSAL_SEARCHES, "");
+        // An attempt that was neither the first one of a process, nor after a pause of those kinds.
+        let others = self.processes + postgres + kafka + searches;
+        let go_on = self.stage.attempts.get().saturating_sub(others);
+        let counts = [
+            (0, postgres - steadily),
+            (1, steadily),
+            (2, kafka),
+            (6, searches),
+            (7, go_on),
+        ];
+        for (branch, count) in counts {
+            self.outcome.decisions[branch] += count;
+        }
     }
 
     /// No more misfortune: everything has to arrive and to be confirmed within a bounded number of turns.
     fn settle(&mut self) {
         {
-            let mut brokers = self.brokers.borrow_mut();
+            let mut brokers = self.stage.brokers.borrow_mut();
             brokers.down = false;
             // Somebody raises the limit, unless what is refused is to be passed over.
-            brokers.lenient |= matches!(self.action, OnPoison::Park | OnPoison::Halt);
+            brokers.lenient |= matches!(self.stage.action, OnPoison::Park | OnPoison::Halt);
         }
         for _ in 0..TURNS_MAX {
-            self.table.borrow_mut().retry(true, true);
-            let end = self
-                .server
-                .transactions
-                .last()
-                .map_or(Lsn::ZERO, |last| last.end_lsn);
-            if self.server.confirmed() >= end && self.table.borrow().is_empty() {
+            self.stage.table.borrow_mut().retry(true, true);
+            if self.is_settled() {
                 return;
             }
             self.turn();
         }
+        let server = self.stage.server.borrow();
         panic!(
             "not settled: confirmed {} of {}",
-            self.server.confirmed(),
-            self.server.wal_end()
+            server.confirmed(),
+            server.wal_end()
         );
     }
 
-    fn turn(&mut self) {
-        self.millis += self.random.below(40);
-        let now = self.now();
-        if self.random.chance(50) {
-            self.server.write_elsewhere(&mut self.random);
-        }
-        if self.random.chance(30) {
-            self.server.checkpoint();
-        }
-        self.brokers.borrow_mut().step(&mut self.random);
-        let Some(process) = &mut self.process else {
-            self.process_began = self.lengths();
-            self.process = Some(Connector::new(
-                Rc::clone(&self.brokers),
-                Rc::clone(&self.table),
-                Setup {
-                    action: self.action,
-                    stored: self.state_file.clone(),
-                    accept_slot_position: std::mem::take(&mut self.accept_slot_position),
-                    fail_fast: self.fail_fast,
-                    seed: self.random.next(),
-                },
-            ));
-            return;
-        };
-        if !process.is_connected() {
-            if self.random.chance(300) {
-                self.connect();
-            }
-        } else if !self.server.is_connected() {
-            process.disconnect();
-        } else {
-            read(process, &mut self.server, &mut self.random, now);
-        }
-        if self.random.chance(60)
-            && let Some(process) = &mut self.process
-        {
-            process.begin_pass();
-        }
-        if self.random.chance(8) {
-            let repair = self.random.chance(500);
-            self.table.borrow_mut().retry(false, repair);
-        }
-        let now = self.now();
-        if let Some(process) = &mut self.process {
-            let turn = process.publish(now);
-            self.handle(turn);
-        }
-        self.report(now);
-        if self.random.chance(20) {
-            self.save_state();
-        }
+    fn is_settled(&self) -> bool {
+        let server = self.stage.server.borrow();
+        let end = server.transactions.last().map(|last| last.end_lsn);
+        server.confirmed() >= end.unwrap_or(Lsn::ZERO) && self.stage.table.borrow().is_empty()
     }
 
-    /// An attempt to connect, after the pause that was decided on.
-    fn connect(&mut self) {
+    fn turn(&mut self) {
+        self.happen_elsewhere();
         let Some(process) = &mut self.process else {
+            self.process_began = self.lengths();
+            let accept = std::mem::take(&mut self.accept_slot_position);
+            self.process = Some(Process::start(&self.stage, self.fail_fast, accept));
+            self.processes += 1;
+            self.is_stopping = false;
             return;
         };
-        if let Some(until) = process.rests_until() {
-            let rest = until.saturating_duration_since(self.start).as_millis();
-            let rest = u64::try_from(rest).expect("a short run") + 1;
-            self.millis = self.millis.max(rest);
-        }
-        let now = Now {
-            instant: self.start + Duration::from_millis(self.millis),
-            wall: wall(),
-        };
-        let trouble = self.trouble.take();
-        if let Some(trouble) = trouble {
+        let ended = process.turn();
+        let met = self.stage.met.take();
+        for trouble in met {
             self.outcome.troubles[trouble as usize] += 1;
             self.outcome.faults[Fault::AttemptFails as usize] += 1;
         }
-        let turn = process.connect(&mut self.server, trouble, now);
-        self.handle(turn);
+        match ended {
+            None => {}
+            Some(Ok(drained)) => self.handle_stop(drained),
+            Some(Err(problem)) => self.handle_halt(&problem),
+        }
     }
 
-    fn report(&mut self, now: Now) {
-        let Some(process) = &mut self.process else {
-            return;
+    /// Time passes, others write, the brokers and the walsender work, people decide about parked events, and the disk writes.
+    fn happen_elsewhere(&self) {
+        let stage = &self.stage;
+        let mut random = stage.random.borrow_mut();
+        let jump = match random.below(400) {
+            0 => -3_600_000,
+            1 => 3_600_000,
+            _ => 0,
         };
-        let (flushed, turn) = process.status(now);
-        if let Some(flushed) = flushed {
-            self.note_exempt();
-            self.check_confirmed(flushed);
-            self.server.handle_status(flushed);
+        stage.clock.pass(random.below(40), jump);
+        let mut server = stage.server.borrow_mut();
+        if random.chance(50) {
+            server.write_elsewhere(&mut random);
         }
-        self.handle(turn);
-    }
-
-    /// The promise itself, at the moment it could be broken: what the server may forget is in the topics.
-    fn check_confirmed(&mut self, flushed: Lsn) {
-        let brokers = self.brokers.borrow();
-        let table = self.table.borrow();
-        while let Some(transaction) = self.server.transactions.get(self.checked)
-            && transaction.commit_lsn < flushed
-        {
-            for (row, event) in transaction.identified() {
-                assert!(
-                    brokers.has(event.id)
-                        || brokers.has_dead_letter(event.id)
-                        || table.has(row)
-                        || self.exempt.given_up.contains(&event.id),
-                    "confirmed {flushed} before {event:?} was acknowledged"
-                );
-            }
-            self.checked += 1;
+        if random.chance(30) {
+            server.checkpoint();
+        }
+        stage.brokers.borrow_mut().step(&mut random);
+        server.send(&mut random);
+        if random.chance(8) {
+            let repair = random.chance(500);
+            stage.table.borrow_mut().retry(false, repair);
+        }
+        if random.chance(20) {
+            stage.disk.write();
         }
     }
 
-    /// Which events may be missing by now, and why.
-    fn note_exempt(&mut self) {
-        if !self.server.has_poison {
-            return;
-        }
-        let given_up = self
-            .process
-            .as_mut()
-            .map(|process| std::mem::take(&mut process.given_up));
-        let given_up: HashSet<_> = given_up.unwrap_or_default().into_iter().collect();
-        let table = self.table.borrow();
-        let rows = self.server.transactions.iter().skip(self.checked);
-        for (row, event) in rows.flat_map(Transaction::identified) {
-            if table.has(row) {
-                self.exempt.parked.insert(event.id);
-            }
-            let is_passed_over = self.action == OnPoison::Skip && event.is_unroutable();
-            if is_passed_over || given_up.contains(&row) {
-                self.exempt.given_up.insert(event.id);
-            }
-        }
-    }
-
-    fn handle(&mut self, turn: Turn) {
-        match turn {
-            Turn::GoOn => {}
-            Turn::Reconnect => {
-                self.server.disconnect();
-                if let Some(process) = &mut self.process {
-                    process.disconnect();
-                }
-            }
-            Turn::Halted => {
-                self.save_state();
-                let process = self.process.as_ref();
-                let halted_by = process.and_then(|process| process.halted_by);
-                let culprit = process.and_then(|process| process.culprit);
-                self.end_process();
-                self.decide(halted_by, culprit);
-            }
-            Turn::Stopped => {
-                self.save_state();
-                self.end_process();
-                let from = self.process_began.clone();
-                self.orderly.push(OrderlyRun {
-                    from,
-                    to: self.lengths(),
-                });
-                self.outcome.faults[Fault::OrderlyStop as usize] += 1;
-            }
+    fn handle_stop(&mut self, drained: Drained) {
+        assert!(self.is_stopping, "it stopped by itself");
+        self.end_process();
+        if drained == Drained::Whole {
+            let from = self.process_began.clone();
+            let to = self.lengths();
+            self.orderly.push(OrderlyRun { from, to });
+            self.outcome.faults[Fault::OrderlyStop as usize] += 1;
         }
     }
 
     /// Somebody reads why it stopped, and does what the message says.
-    fn decide(&mut self, halted_by: Option<Code>, culprit: Option<RowId>) {
-        let mut table = self.table.borrow_mut();
-        if halted_by == Some(Code::HistoryDiverged) {
+    fn handle_halt(&mut self, problem: &Problem) {
+        self.end_process();
+        let culprit = culprit(problem);
+        let branch = match problem.code {
+            _ if culprit.is_some() => 8,
+            Code::RowValue => 4,
+            Code::HistoryDiverged => 5,
+            _ => 3,
+        };
+        self.outcome.decisions[branch] += 1;
+        let stage = &self.stage;
+        let server = stage.server.borrow();
+        let mut table = stage.table.borrow_mut();
+        if problem.code == Code::HistoryDiverged {
             // From the slot's own position what an orderly stop had finished may come again.
             self.accept_slot_position = true;
             self.orderly.clear();
-        } else if !self.server.has_poison || self.action != OnPoison::Halt {
+        } else if !server.has_poison || stage.action != OnPoison::Halt {
             // The next start is all it needs.
         } else if let Some(row) = culprit {
             table.request(SkippedEvent::Row(row));
-        } else if halted_by == Some(Code::RowValue) {
+        } else if problem.code == Code::RowValue {
             let named = |event: &Event| SkippedEvent::Id(event.id.to_string());
-            let poison = self.server.events().find(|event| {
+            let exempt = stage.exempt.borrow();
+            let poison = server.events().find(|event| {
                 event.is_unroutable()
                     && !table.has_request(&named(event))
-                    && !self.exempt.given_up.contains(&event.id)
+                    && !exempt.given_up.contains(&event.id)
             });
             table.request(named(&poison.expect("something stopped it")));
         }
     }
 
     fn lengths(&self) -> Lengths {
-        self.brokers.borrow().logs().iter().map(Vec::len).collect()
+        let brokers = self.stage.brokers.borrow();
+        brokers.logs().iter().map(Vec::len).collect()
     }
 
     fn end_process(&mut self) {
-        self.note_exempt();
-        self.server.disconnect();
-        if let Some(process) = self.process.take() {
-            let counts = process.decisions.counts;
-            for (sum, count) in self.outcome.decisions.iter_mut().zip(counts) {
-                *sum += count;
-            }
-        }
-        self.brokers.borrow_mut().lose_client(&mut self.random);
-    }
-
-    fn save_state(&mut self) {
-        if let Some(process) = &self.process {
-            self.state_file = process.stored();
-        }
+        self.process = None;
+        self.stage.disk.crash();
+        self.stage.server.borrow_mut().disconnect();
+        self.stage.lose_client();
     }
 
     fn misfortune(&mut self) {
-        let kind = usize::try_from(self.random.below(Fault::ALL.len() as u64)).expect("few");
+        let kind = self.stage.below(Fault::ALL.len() as u64);
+        let kind = usize::try_from(kind).expect("few");
         let fault = Fault::ALL[kind];
+        let stage = &self.stage;
         let happened = match fault {
             Fault::ConnectionCut => {
-                self.server.disconnect();
+                stage.server.borrow_mut().disconnect();
                 true
             }
             Fault::ServerRestart => {
-                self.server.restart();
+                stage.server.borrow_mut().restart();
                 true
             }
             Fault::ProcessKilled => {
@@ -467,32 +413,37 @@ impl World {
                 true
             }
             Fault::BrokersDown => {
-                let mut brokers = self.brokers.borrow_mut();
+                let mut brokers = stage.brokers.borrow_mut();
                 brokers.down = !brokers.down;
                 true
             }
-            Fault::RecordRefused => self.brokers.borrow_mut().refuse_one(&mut self.random),
+            Fault::RecordRefused => {
+                let mut random = stage.random.borrow_mut();
+                stage.brokers.borrow_mut().refuse_one(&mut random)
+            }
             Fault::ProducerDead => {
-                self.brokers.borrow_mut().kill_producer();
+                stage.brokers.borrow_mut().kill_producer();
                 true
             }
             Fault::OrderlyStop => {
-                if let Some(process) = &mut self.process {
-                    process.stopping = true;
+                if let Some(process) = &self.process {
+                    process.stop();
+                    self.is_stopping = true;
                 }
                 // Counted when it is complete.
                 false
             }
             Fault::AttemptFails => {
-                self.trouble = Some(Trouble::draw(&mut self.random));
-                self.server.disconnect();
+                let trouble = Trouble::draw(&mut stage.random.borrow_mut());
+                stage.trouble.set(Some((trouble, stage.below(3))));
+                stage.server.borrow_mut().disconnect();
                 // Counted when it is met.
                 false
             }
             Fault::Promotion => self.promote(),
             Fault::StateLost => {
                 self.end_process();
-                self.state_file = None;
+                self.stage.disk.lose();
                 // Without it, what the server forgets comes again.
                 self.orderly.clear();
                 true
@@ -503,43 +454,26 @@ impl World {
 
     /// Not with parked rows: their table would be the standby's as well, and is modelled apart from the log.
     fn promote(&mut self) -> bool {
-        if self.action == OnPoison::Park {
+        let stage = &self.stage;
+        if stage.action == OnPoison::Park {
             return false;
         }
-        self.note_exempt();
-        self.server.promote(&mut self.random);
-        let lost = self.server.lost.iter().map(|event| event.id);
-        self.exempt.given_up.extend(lost);
-        self.checked = self.checked.min(self.server.transactions.len());
+        {
+            let mut random = stage.random.borrow_mut();
+            stage.server.borrow_mut().promote(&mut random);
+        }
+        stage.forget_lost();
         true
     }
-
-    fn now(&self) -> Now {
-        Now {
-            instant: self.start + Duration::from_millis(self.millis),
-            wall: wall(),
-        }
-    }
 }
 
-fn wall() -> PgTimestamp {
-    PgTimestamp::from_unix_micros(1_800_000_000_000_000)
-}
-
-fn read(process: &mut Connector, server: &mut Server, random: &mut Random, now: Now) {
-    for _ in 0..random.below(12) {
-        if !process.wants_frame() {
-            return;
-        }
-        let frame = if random.chance(100) {
-            server.keepalive(random)
-        } else {
-            server.next_frame()
-        };
-        if let Some(frame) = frame {
-            process.take(&frame, now);
-        }
+/// The row that Kafka refused, as a message names it.
+fn culprit(problem: &Problem) -> Option<RowId> {
+    if problem.code.number() / 100 != 6 {
+        return None;
     }
+    let (_, row) = problem.found.rsplit_once("it is row ")?;
+    Some(row.parse().expect("as it is told"))
 }
 
 const KEYS: usize = 20;

@@ -1,0 +1,207 @@
+//! What the actors of a world share: the server, the brokers, the tables, and what is known to be gone for good.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pgoutput::{Lsn, RowId};
+use posthaste::clock::Clock;
+use posthaste::metrics::PipelineMetrics;
+use posthaste::policy::OnPoison;
+use posthaste::publishing_thread::Worker;
+use posthaste::state::Stored;
+use posthaste::state_writer::Keep;
+
+use crate::broker::{Brokers, SimProducer};
+use crate::check::Exempt;
+use crate::clock::SimClock;
+use crate::random::Random;
+use crate::server::{Event, Server};
+use crate::table::Table;
+use crate::trouble::Trouble;
+
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) action: OnPoison,
+    pub(crate) random: RefCell<Random>,
+    pub(crate) clock: SimClock,
+    pub(crate) server: RefCell<Server>,
+    pub(crate) brokers: Rc<RefCell<Brokers>>,
+    pub(crate) table: RefCell<Table>,
+    pub(crate) exempt: RefCell<Exempt>,
+    pub(crate) metrics: PipelineMetrics,
+    pub(crate) disk: Arc<Disk>,
+    /// The publisher of the process that runs.
+    pub(crate) worker: RefCell<Option<Worker<SimProducer, SimClock>>>,
+    /// What the next attempt meets, and after how many steps of it.
+    pub(crate) trouble: Cell<Option<(Trouble, u64)>>,
+    pub(crate) met: RefCell<Vec<Trouble>>,
+    pub(crate) attempts: Cell<u64>,
+    pub(crate) attempted_at: Cell<Option<Instant>>,
+    /// Events of transactions before this one were checked when a status update passed them.
+    checked: Cell<usize>,
+}
+
+impl Stage {
+    pub(crate) fn new(
+        random: Random,
+        server: Server,
+        brokers: Brokers,
+        action: OnPoison,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            action,
+            random: RefCell::new(random),
+            clock: SimClock::new(),
+            server: RefCell::new(server),
+            brokers: Rc::new(RefCell::new(brokers)),
+            table: RefCell::default(),
+            exempt: RefCell::default(),
+            metrics: PipelineMetrics::new("sim"),
+            disk: Arc::default(),
+            worker: RefCell::new(None),
+            trouble: Cell::new(None),
+            met: RefCell::default(),
+            attempts: Cell::new(0),
+            attempted_at: Cell::new(None),
+            checked: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn chance(&self, per_mille: u64) -> bool {
+        self.random.borrow_mut().chance(per_mille)
+    }
+
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        self.random.borrow_mut().below(bound)
+    }
+
+    /// An answer takes its time.
+    pub(crate) async fn take_time(&self, millis_max: u64) {
+        let millis = self.below(millis_max);
+        let at = self.clock.instant() + Duration::from_millis(millis);
+        self.clock.sleep_until(at).await;
+    }
+
+    /// The promise itself, at the moment it could be broken: what the server may forget is in the topics, in the table, or given
+    /// up by rule.
+    pub(crate) fn check_confirmed(&self, flushed: Lsn) {
+        let (server, brokers, table) = (
+            self.server.borrow(),
+            self.brokers.borrow(),
+            self.table.borrow(),
+        );
+        let exempt = self.exempt.borrow();
+        while let Some(transaction) = server.transactions.get(self.checked.get())
+            && transaction.commit_lsn < flushed
+        {
+            for (row, event) in transaction.identified() {
+                assert!(
+                    brokers.has(event.id)
+                        || brokers.has_dead_letter(event.id)
+                        || table.has(row)
+                        || exempt.given_up.contains(&event.id)
+                        || self.is_passed_over(event, &brokers),
+                    "confirmed {flushed} before {event:?} was acknowledged"
+                );
+            }
+            self.checked.set(self.checked.get() + 1);
+        }
+    }
+
+    /// Whether the rules say that this event may be left out.
+    pub(crate) fn is_passed_over(&self, event: Event, brokers: &Brokers) -> bool {
+        self.action == OnPoison::Skip && (event.is_unroutable() || brokers.was_refused(event.id))
+    }
+
+    /// A row was passed over, as somebody asked.
+    pub(crate) fn give_up(&self, row: RowId) {
+        let event = self.server.borrow().event_at(row);
+        let event = event.expect("a row of the stream");
+        self.exempt.borrow_mut().given_up.insert(event.id);
+    }
+
+    /// A row is in the table.
+    pub(crate) fn note_parked(&self, row: RowId) {
+        let event = self.server.borrow().event_at(row);
+        let event = event.expect("a row of the stream");
+        self.exempt.borrow_mut().parked.insert(event.id);
+    }
+
+    /// A promoted standby lacks transactions.
+    pub(crate) fn forget_lost(&self) {
+        let server = self.server.borrow();
+        let lost = server.lost.iter().map(|event| event.id);
+        self.exempt.borrow_mut().given_up.extend(lost);
+        self.checked
+            .set(self.checked.get().min(server.transactions.len()));
+    }
+
+    /// The client of the process is gone.
+    pub(crate) fn lose_client(&self) {
+        *self.worker.borrow_mut() = None;
+        let mut random = self.random.borrow_mut();
+        self.brokers.borrow_mut().lose_client(&mut random);
+    }
+}
+
+/// The state directory: what is written, and what waits to be.
+#[derive(Debug, Default)]
+pub(crate) struct Disk(Mutex<Files>);
+
+#[derive(Debug, Default)]
+struct Files {
+    written: Option<Stored>,
+    waiting: Option<Stored>,
+}
+
+impl Disk {
+    pub(crate) fn read(&self) -> Option<Stored> {
+        self.files().written.clone()
+    }
+
+    /// Another host, or an empty volume.
+    pub(crate) fn lose(&self) {
+        *self.files() = Files::default();
+    }
+
+    /// What waits is not written any more: the process is gone.
+    pub(crate) fn crash(&self) {
+        self.files().waiting = None;
+    }
+
+    pub(crate) fn write(&self) {
+        let mut files = self.files();
+        if let Some(stored) = files.waiting.take() {
+            files.written = Some(stored);
+        }
+    }
+
+    fn files(&self) -> std::sync::MutexGuard<'_, Files> {
+        self.0.lock().expect("nobody panicked")
+    }
+}
+
+/// The way to the state file of one process.
+#[derive(Debug)]
+pub(crate) struct StateFile(pub(crate) Arc<Disk>);
+
+impl Keep for StateFile {
+    fn put(&self, stored: Stored) {
+        self.0.files().waiting = Some(stored);
+    }
+
+    fn saved(&self) -> Lsn {
+        let files = self.0.files();
+        files
+            .written
+            .as_ref()
+            .map_or(Lsn::ZERO, |stored| stored.confirmed_lsn)
+    }
+
+    fn wait(&self, _limit: Duration) -> bool {
+        self.0.write();
+        true
+    }
+}

@@ -1,0 +1,380 @@
+//! The surroundings of one process: what it opens, reads, writes and sends to.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use pgoutput::{Lsn, RowId};
+use posthaste::catalog_watch::Outdated;
+use posthaste::clock::Clock;
+use posthaste::codes::Problem;
+use posthaste::config::Pipeline as Settings;
+use posthaste::feed::{Feed, ReadCatalog};
+use posthaste::metrics::PipelineMetrics;
+use posthaste::parked_row::ParkedRow;
+use posthaste::parked_table::ParkedTable;
+use posthaste::parking::{Access, Tables};
+use posthaste::poison::{Aside, Reason};
+use posthaste::policy::RunError;
+use posthaste::preconditions::{Checked, Created, Wanted};
+use posthaste::progress::Timing;
+use posthaste::publishing::Publishing;
+use posthaste::settings;
+use posthaste::state::Identity;
+use posthaste::surroundings::{Opening, Surroundings};
+use posthaste::watchlist::{Aggregate, SkipRequest, Waiting, Watchlist};
+use replication::Frame;
+use sink::{Publisher, TransactionConfig};
+
+use crate::broker::SimProducer;
+use crate::clock::SimClock;
+use crate::server::Link;
+use crate::stage::Stage;
+use crate::trouble::Trouble;
+
+#[derive(Debug)]
+pub(crate) struct SimSystem {
+    stage: Rc<Stage>,
+    has_publisher: RefCell<bool>,
+}
+
+impl SimSystem {
+    pub(crate) fn new(stage: Rc<Stage>) -> Self {
+        Self {
+            stage,
+            has_publisher: RefCell::new(false),
+        }
+    }
+}
+
+impl Surroundings for SimSystem {
+    type Opened = SimOpened;
+    type Clock = SimClock;
+
+    fn clock(&self) -> SimClock {
+        self.stage.clock.clone()
+    }
+
+    async fn open(&mut self, _: &Settings, _: &Wanted) -> Result<SimOpened, RunError> {
+        let stage = &self.stage;
+        stage.begin_attempt();
+        stage.take_time(CONNECT_MILLIS_MAX).await;
+        stage.meet_trouble(0)?;
+        let server = stage.server.borrow();
+        Ok(SimOpened {
+            session: server.session(),
+            checked: checked(
+                identity(server.timeline()),
+                server.confirmed(),
+                server.wal_end(),
+                server.history(),
+            ),
+            stage: Rc::clone(stage),
+        })
+    }
+
+    fn start_publishing(
+        &self,
+        settings: &Settings,
+        _: Option<&TransactionConfig>,
+        metrics: &PipelineMetrics,
+    ) -> Result<Publishing, RunError> {
+        if self.has_publisher.replace(true) {
+            self.stage.lose_client();
+        }
+        let producer = SimProducer(Rc::clone(&self.stage.brokers));
+        let publisher = Publisher::new(producer, settings::limits(settings), Lsn::ZERO);
+        let clock = self.stage.clock.clone();
+        let (publishing, worker) = Publishing::without_thread(publisher, clock, metrics.clone());
+        *self.stage.worker.borrow_mut() = Some(worker);
+        Ok(publishing)
+    }
+}
+
+impl Stage {
+    /// Attempts are never made in a tight loop.
+    fn begin_attempt(&self) {
+        let now = self.clock.instant();
+        if let Some(before) = self.attempted_at.replace(Some(now)) {
+            let pause = now.saturating_duration_since(before);
+            assert!(pause >= PAUSE_MIN, "a tight loop: {pause:?}");
+        }
+        self.attempts.set(self.attempts.get() + 1);
+    }
+
+    fn meet_trouble(&self, step: u64) -> Result<(), RunError> {
+        match self.trouble.get() {
+            Some((trouble, at)) if at == step => {
+                self.trouble.set(None);
+                self.met.borrow_mut().push(trouble);
+                Err(trouble.error())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) struct SimOpened {
+    stage: Rc<Stage>,
+    session: u64,
+    checked: Checked,
+}
+
+impl Opening for SimOpened {
+    type Feed = SimFeed;
+    type Table = SimTable;
+
+    fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
+    async fn table(&mut self, _: &Settings) -> Result<SimTable, RunError> {
+        self.stage.take_time(CONNECT_MILLIS_MAX).await;
+        self.stage.meet_trouble(1)?;
+        Ok(SimTable {
+            stage: Rc::clone(&self.stage),
+            session: self.session,
+        })
+    }
+
+    async fn start(self, _: &Settings, _: &Wanted, start: Lsn) -> Result<SimFeed, RunError> {
+        let Self { stage, session, .. } = self;
+        stage.take_time(CONNECT_MILLIS_MAX).await;
+        stage.meet_trouble(2)?;
+        if stage.server.borrow().session() != session {
+            return Err(Trouble::Unreachable.error());
+        }
+        let link = stage.server.borrow_mut().start(start);
+        Ok(SimFeed {
+            stage,
+            link,
+            frame: Vec::new(),
+            last_sent: Lsn::ZERO,
+        })
+    }
+}
+
+/// One connection for replication.
+pub(crate) struct SimFeed {
+    stage: Rc<Stage>,
+    link: Rc<RefCell<Link>>,
+    frame: Vec<u8>,
+    last_sent: Lsn,
+}
+
+impl Drop for SimFeed {
+    fn drop(&mut self) {
+        self.stage.server.borrow_mut().hang_up(&self.link);
+    }
+}
+
+impl SimFeed {
+    /// True if there is a frame now.
+    fn receive(&mut self) -> Result<bool, RunError> {
+        let mut link = self.link.borrow_mut();
+        match link.frames.pop_front() {
+            Some(frame) => {
+                self.frame = frame;
+                Ok(true)
+            }
+            None if link.is_cut => Err(Trouble::Unreachable.error()),
+            None => Ok(false),
+        }
+    }
+}
+
+impl Feed for SimFeed {
+    async fn next_frame(&mut self) -> Result<Frame<'_>, RunError> {
+        poll_fn(|_| match self.receive() {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        })
+        .await?;
+        Ok(Frame::Data(&self.frame))
+    }
+
+    fn buffered_frame(&mut self) -> Result<Option<Frame<'_>>, RunError> {
+        Ok(self.receive()?.then_some(Frame::Data(&self.frame)))
+    }
+
+    async fn send(&mut self, body: &[u8]) -> Result<(), RunError> {
+        let (flushed, reply_requested) = status(body);
+        assert!(flushed >= self.last_sent, "the position we send went back");
+        self.last_sent = flushed;
+        // What is sent counts, whether it arrives or not.
+        self.stage.check_confirmed(flushed);
+        if self.link.borrow().is_cut {
+            return if self.stage.chance(500) {
+                Ok(())
+            } else {
+                Err(Trouble::Unreachable.error())
+            };
+        }
+        let mut random = self.stage.random.borrow_mut();
+        let mut server = self.stage.server.borrow_mut();
+        server.handle_status(flushed);
+        if reply_requested {
+            server.send_keepalive(&mut random);
+        }
+        Ok(())
+    }
+
+    async fn finish(self) {}
+
+    fn timing(&self) -> Timing {
+        Timing::for_server(Duration::from_secs(60), Duration::from_secs(10))
+    }
+
+    fn read_catalog(&self, _: &Outdated) -> ReadCatalog {
+        unreachable!("only where Debezium is followed")
+    }
+}
+
+/// The flushed position of a status update, and whether an answer is wanted.
+fn status(body: &[u8]) -> (Lsn, bool) {
+    assert_eq!((body.first(), body.len()), (Some(&b'r'), 34));
+    let flushed = body[9..17].try_into().expect("eight bytes");
+    (Lsn::new(u64::from_be_bytes(flushed)), body[33] == 1)
+}
+
+/// One connection for queries.
+pub(crate) struct SimTable {
+    stage: Rc<Stage>,
+    session: u64,
+}
+
+impl SimTable {
+    /// A statement takes its time, and may find that the connection is gone.
+    async fn ask(&self) -> Result<(), RunError> {
+        self.stage.take_time(QUERY_MILLIS_MAX).await;
+        if self.stage.server.borrow().session() == self.session {
+            Ok(())
+        } else {
+            Err(Trouble::QueriesInterrupted.error())
+        }
+    }
+
+    /// What was done is done, but the answer may be lost.
+    fn answer<T>(&self, value: T) -> Result<T, RunError> {
+        if self.stage.chance(ANSWER_LOST_PER_MILLE) {
+            Err(Trouble::QueriesInterrupted.error())
+        } else {
+            Ok(value)
+        }
+    }
+
+    /// Behind a commit of ours.
+    fn commit(&self) -> Lsn {
+        self.stage.server.borrow_mut().write_own()
+    }
+}
+
+impl ParkedTable for SimTable {
+    async fn tables(&self) -> Result<Tables, RunError> {
+        self.ask().await?;
+        self.answer(Tables {
+            parked: Access::Granted,
+            skipped: Access::Granted,
+        })
+    }
+
+    fn complain(&self, _: &str, _: Access) -> Option<Problem> {
+        None
+    }
+
+    async fn take_over(&self) -> Result<(), RunError> {
+        self.ask().await
+    }
+
+    async fn load(&self, start: Lsn, watchlist: &mut Watchlist) -> Result<Option<Lsn>, RunError> {
+        self.ask().await?;
+        let has_some = self.stage.table.borrow().load(start, watchlist);
+        self.answer(has_some.then(|| self.stage.server.borrow().wal_end()))
+    }
+
+    async fn skip_requests(&self, start: Lsn) -> Result<Vec<SkipRequest>, RunError> {
+        self.ask().await?;
+        self.answer(self.stage.table.borrow().requests(start))
+    }
+
+    async fn write(&mut self, aside: &Aside) -> Result<Lsn, RunError> {
+        self.ask().await?;
+        for (_, row) in &aside.skipped {
+            self.stage.give_up(*row);
+        }
+        for row in &aside.rows {
+            self.stage.note_parked(row.row);
+        }
+        self.stage.table.borrow_mut().write(aside);
+        let position = self.commit();
+        self.answer(position)
+    }
+
+    async fn publishable(&self, confirmed: Lsn, rows_max: i64) -> Result<Vec<ParkedRow>, RunError> {
+        self.ask().await?;
+        let mut rows = self.stage.table.borrow().publishable(confirmed);
+        rows.truncate(usize::try_from(rows_max).expect("a number of rows"));
+        self.answer(rows)
+    }
+
+    async fn published(&self, rows: &[RowId]) -> Result<Lsn, RunError> {
+        self.ask().await?;
+        self.stage.table.borrow_mut().published(rows);
+        let position = self.commit();
+        self.answer(position)
+    }
+
+    async fn refused(&self, row: RowId, _: &Reason) -> Result<(), RunError> {
+        self.ask().await?;
+        self.stage.table.borrow_mut().refused(row);
+        self.commit();
+        self.answer(())
+    }
+
+    async fn waiting(&self) -> Result<(HashSet<Aggregate>, Waiting), RunError> {
+        self.ask().await?;
+        self.answer(self.stage.table.borrow().waiting())
+    }
+}
+
+pub(crate) fn checked(
+    identity: Identity,
+    slot_confirmed: Lsn,
+    server_wal_position: Lsn,
+    history: posthaste::timeline::History,
+) -> Checked {
+    Checked {
+        server_version: 180_000,
+        identity,
+        slot_confirmed,
+        server_wal_position,
+        history,
+        slot_unread: false,
+        wal_sender_timeout: Duration::from_secs(60),
+        base_types: HashMap::new(),
+        catalog: None,
+        created: Created::default(),
+        gap: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn identity(timeline: u32) -> Identity {
+    Identity {
+        system_identifier: "7000000000000000001".to_owned(),
+        timeline,
+        database: "orders".to_owned(),
+        slot: "outbox".to_owned(),
+    }
+}
+
+const CONNECT_MILLIS_MAX: u64 = 60;
+const QUERY_MILLIS_MAX: u64 = 60;
+const ANSWER_LOST_PER_MILLE: u64 = 5;
+
+/// Half of the shortest backoff of the configuration.
+const PAUSE_MIN: Duration = Duration::from_millis(25);
