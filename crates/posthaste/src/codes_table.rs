@@ -407,8 +407,8 @@ codes! {
         "`http.listen` is in use or not allowed.",
         "Choose another address, or `off`.";
     DrainLimitReached = 706, "drain limit reached",
-        "The process was told to stop and Kafka did not acknowledge everything within `kafka.drain_timeout`. The rest stays unconfirmed and is sent again at the next start.",
-        "Nothing is lost. Raise the limit, or look at why Kafka is slow.";
+        "The process was told to stop, and Kafka did not acknowledge everything within `kafka.drain_timeout`, or the server could not be told of it and there is no state file. What is not confirmed is sent again at the next start.",
+        "Nothing is lost. Raise the limit, or look at why Kafka is slow; set `state.directory`, which keeps the position where the server cannot be reached.";
     SecondSignal = 707, "stopped at once by a second signal",
         "The process was told to stop twice and did not drain. What was not acknowledged is sent again at the next start.",
         "Nothing is lost.";

@@ -348,7 +348,7 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 const LAST_SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::HashMap;
 
     use sink::Tracker;
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    fn checked(slot_confirmed: u64, timeline: u32, system: &str) -> Checked {
+    pub(crate) fn checked(slot_confirmed: u64, timeline: u32, system: &str) -> Checked {
         Checked {
             catalog: None,
             server_version: 150_020,

@@ -70,7 +70,7 @@ fn start() -> Publishing {
     Publishing::start(publisher, None, PipelineMetrics::new("test")).expect("a thread")
 }
 
-fn fill(batch: &mut Batch, topic: &str, commit_lsn: u64) {
+pub(crate) fn fill(batch: &mut Batch, topic: &str, commit_lsn: u64) {
     batch.entries.push(Entry::Begin(TransactionId {
         final_lsn: Lsn::new(commit_lsn),
         commit_time: PgTimestamp::new(0),
@@ -171,6 +171,15 @@ async fn batches_circulate_and_the_position_follows_the_deliveries() {
     assert_eq!(publishing.high_water(), Reach::transaction(Lsn::new(2000)));
     assert!(publishing.is_all_done_at(Lsn::new(2008)));
     assert!(!publishing.is_all_done_at(Lsn::new(2000)));
+}
+
+/// One that takes another's place in the same history knows what the other may have sent.
+#[tokio::test]
+async fn a_publisher_in_anothers_place_has_to_see_through_what_that_one_sent() {
+    let mut publishing = start();
+    publishing.comes_after(Reach::transaction(Lsn::new(100)));
+    assert!(!publishing.is_all_done_at(Lsn::new(100)));
+    assert!(publishing.is_all_done_at(Lsn::new(108)));
 }
 
 #[tokio::test]

@@ -505,3 +505,7 @@ enum Waited {
 
 /// Pause between two looks at a slot that another process holds.
 const STEADY_DELAY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[path = "supervisor_tests.rs"]
+mod tests;

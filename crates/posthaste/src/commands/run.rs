@@ -48,7 +48,10 @@ async fn run_pipeline(config: &Config, pipeline: &Pipeline, conduct: &Conduct) -
         }
         Ok(Drained::Unacknowledged(records)) => {
             let problem = Problem::new(Code::DrainLimitReached, "stop")
-                .found(format!("{records} records not acknowledged in time; what is not confirmed comes again at the next start"))
+                .found(match records {
+                    0 => "everything is acknowledged, but the server could not be told; what it was not told comes again at the next start".to_owned(),
+                    _ => format!("{records} records not acknowledged in time; what is not confirmed comes again at the next start"),
+                })
                 .needed("acknowledgements from the brokers within kafka.drain_timeout");
             warn!(code = %problem.code, records, "{problem}");
             problem.exit_code()
