@@ -26,6 +26,10 @@ pub(crate) struct Context {
     trouble: Mutex<Option<PublishError>>,
     /// Whether a broker has ever not let this client in, or none could be reached.
     refused: AtomicBool,
+    /// When a token for the brokers could last not be had.
+    token_failed: Mutex<Option<Instant>>,
+    /// When a Kerberos ticket could last not be had, and in which words.
+    ticket_failed: Mutex<Option<(Instant, Box<str>)>>,
     log_limit: Mutex<LogLimit>,
 }
 
@@ -45,6 +49,8 @@ impl Context {
             silent: AtomicBool::new(false),
             trouble: Mutex::new(None),
             refused: AtomicBool::new(false),
+            token_failed: Mutex::new(None),
+            ticket_failed: Mutex::new(None),
             log_limit: Mutex::new(LogLimit::default()),
         }
     }
@@ -94,6 +100,48 @@ impl Context {
         trouble
             .as_ref()
             .is_some_and(|error| error.failure().detail.as_deref() == Some(WITHHELD_DETAIL))
+    }
+
+    /// Whether no token can be had at present, and that is told: then it is the reason for whatever brokers say. They find
+    /// the old token out of date, or the connection in a wrong state.
+    fn is_without_token(&self, now: Instant) -> bool {
+        let failed = *lock(&self.token_failed);
+        let trouble = lock(&self.trouble);
+        failed.is_some_and(|at| now.duration_since(at) < TOKEN_RETRY_MAX)
+            && trouble.as_ref().is_some_and(|error| {
+                let detail = error.failure().detail.as_deref();
+                detail.is_some_and(|detail| detail.starts_with(NO_TOKEN))
+            })
+    }
+
+    /// What became of the last attempt to have a ticket, where that was not long ago and failed.
+    fn ticket_failure(&self, now: Instant) -> Option<Box<str>> {
+        let failed = lock(&self.ticket_failed);
+        let (at, words) = failed.as_ref()?;
+        (now.duration_since(*at) < TICKET_RETRY_MAX).then(|| words.clone())
+    }
+
+    /// Lines of the log that say why a broker will not let us in, or soon will not any more.
+    fn note_login(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        if message.contains(CERTIFICATE_WITHHELD) {
+            self.note_certificate_withheld();
+        }
+        if level as i32 > RDKafkaLogLevel::Error as i32 {
+            return;
+        }
+        let now = Instant::now();
+        match facility {
+            // Each attempt writes such a line; an error comes only with the first, and when the reason is another one.
+            TOKEN_FACILITY => *lock(&self.token_failed) = Some(now),
+            TICKET_FACILITY => {
+                // It begins with the name of a thread.
+                let words = message
+                    .split_once("]: ")
+                    .map_or(message, |(_, words)| words);
+                *lock(&self.ticket_failed) = Some((now, told(words)));
+            }
+            _ => {}
+        }
     }
 
     /// Whether a broker has ever not let this client in, or none could be reached: what it signs in with may be out of date.
@@ -147,11 +195,23 @@ impl ClientContext for Context {
             return;
         };
         tracing::debug!(target: "kafka", code = ?code, "{reason}");
+        let now = Instant::now();
+        let mut detail = told(reason);
+        // Cyrus SASL says that there are no credentials, or that they are over, and not why.
+        if code == Code::Authentication
+            && let Some(words) = self.ticket_failure(now)
+        {
+            detail = format!("{detail}; {words}").into();
+        }
         let mut failure = Failure::new(code);
-        failure.detail = Some(reason.into());
+        failure.detail = Some(detail);
         let trouble = PublishError::classify(failure);
         if matches!(code, Code::Authentication | Code::SSL) {
             self.refused.store(true, Ordering::Relaxed);
+        }
+        let token_failed = code == Code::Authentication && reason.starts_with(NO_TOKEN);
+        if token_failed {
+            *lock(&self.token_failed) = Some(now);
         }
         match code {
             // Told by `fatal_error`, with the true code.
@@ -160,15 +220,14 @@ impl ClientContext for Context {
             Code::AllBrokersDown => self.note_silence(trouble),
             // A broker that did not get the certificate it wants hangs up, and that is all it says.
             Code::BrokerTransportFailure if self.is_certificate_withheld() => {}
+            _ if !token_failed && self.is_without_token(now) => {}
             _ => *lock(&self.trouble) = Some(trouble),
         }
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.count_event();
-        if message.contains(CERTIFICATE_WITHHELD) {
-            self.note_certificate_withheld();
-        }
+        self.note_login(level, facility, message);
         // Of the warnings, one is about what we set ourselves, and comes with every client.
         let notable =
             level as i32 <= RDKafkaLogLevel::Warning as i32 && !message.contains(GAPLESS_GUARANTEE);
@@ -235,6 +294,17 @@ pub(crate) fn event_id_text(id: &[u8]) -> Box<str> {
     String::from_utf8_lossy(shown).into()
 }
 
+/// Words of others as they may stand in a message: a provider of tokens may answer with a whole page.
+fn told(reason: &str) -> Box<str> {
+    let words: Vec<&str> = reason.split_whitespace().collect();
+    let mut text = words.join(" ");
+    if let Some((end, _)) = text.char_indices().nth(REASON_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text.into()
+}
+
 /// A panic while one of these is held leaves nothing half-done, so a poisoned lock is as good as any.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -252,6 +322,23 @@ const WITHHELD_DETAIL: &str = "the broker trusts no issuer of our client certifi
 
 /// The header in which every event carries its id.
 pub(crate) const ID_HEADER: &str = "id";
+
+/// How librdkafka begins when no token can be had.
+const NO_TOKEN: &str = "Failed to acquire SASL OAUTHBEARER token";
+
+/// Where it logs that.
+const TOKEN_FACILITY: &str = "OIDC";
+
+/// It tries again after ten seconds; one attempt lasts up to two and a half minutes at a provider that hangs.
+const TOKEN_RETRY_MAX: Duration = Duration::from_secs(180);
+
+/// Where it logs that `kinit` failed.
+const TICKET_FACILITY: &str = "SASLREFRESH";
+
+/// Longer than `sasl.kerberos.min.time.before.relogin` is by default.
+const TICKET_RETRY_MAX: Duration = Duration::from_secs(180);
+
+const REASON_CHARS_MAX: usize = 500;
 
 const EVENT_ID_BYTES_MAX: usize = 128;
 
@@ -317,6 +404,69 @@ mod tests {
         context.error(global(Code::AllBrokersDown), "1/1 brokers are down");
         let trouble = context.settled_trouble().expect("known");
         assert_eq!(trouble.failure().code(), "_TRANSPORT");
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_had_is_the_trouble_whatever_brokers_say_of_the_old_one() {
+        let context = Context::new();
+        let refusal = format!("{NO_TOKEN}: {{\"error\":\"invalid_client\"}}");
+        context.note_contact();
+        context.error(global(Code::Authentication), &refusal);
+        assert!(context.brokers_up(), "the old token has some time left");
+        let state = "mechanism handshake failed: Request not valid in current SASL state";
+        context.error(global(Code::Authentication), state);
+        context.error(global(Code::AllBrokersDown), "1/1 brokers are down");
+        let detail = |context: &Context| {
+            let trouble = context.settled_trouble().expect("known");
+            trouble.failure().detail.clone().expect("known").to_string()
+        };
+        assert_eq!(detail(&context), refusal);
+        // That is long over, and another attempt has failed just now.
+        let long_ago = Instant::now().checked_sub(TOKEN_RETRY_MAX);
+        *lock(&context.token_failed) = long_ago;
+        context.log(RDKafkaLogLevel::Error, TOKEN_FACILITY, "Failed to retrieve");
+        context.error(global(Code::Authentication), state);
+        assert_eq!(detail(&context), refusal);
+        *lock(&context.token_failed) = long_ago;
+        context.error(global(Code::Authentication), state);
+        assert_eq!(detail(&context), state);
+    }
+
+    #[test]
+    fn a_ticket_that_could_not_be_had_is_told_beside_a_refusal() {
+        let context = Context::new();
+        let line =
+            "[thrd:main]: Kerberos ticket refresh failed: kinit -k relay: exited with code 1";
+        context.log(RDKafkaLogLevel::Error, TICKET_FACILITY, line);
+        context.error(global(Code::BrokerTransportFailure), "refused");
+        context.error(global(Code::AllBrokersDown), "1/1 brokers are down");
+        let detail = |context: &Context| {
+            let trouble = context.settled_trouble().expect("known");
+            trouble.failure().detail.clone().expect("known").to_string()
+        };
+        assert_eq!(detail(&context), "refused", "no matter of tickets");
+        context.error(global(Code::Authentication), "no credentials");
+        assert_eq!(
+            detail(&context),
+            "no credentials; Kerberos ticket refresh failed: kinit -k relay: exited with code 1"
+        );
+        if let Some((at, _)) = lock(&context.ticket_failed).as_mut() {
+            *at -= TICKET_RETRY_MAX;
+        }
+        context.error(global(Code::Authentication), "no credentials");
+        assert_eq!(detail(&context), "no credentials");
+    }
+
+    #[test]
+    fn what_others_say_is_one_line_and_not_too_long() {
+        assert_eq!(&*told("<html>\n  <p>no\r\n"), "<html> <p>no");
+        let cut = told(&"ü".repeat(REASON_CHARS_MAX + 1));
+        assert_eq!(cut.chars().count(), REASON_CHARS_MAX + 1);
+        assert!(cut.ends_with('…'));
+        assert_eq!(
+            told(&"ü".repeat(REASON_CHARS_MAX)).chars().count(),
+            REASON_CHARS_MAX
+        );
     }
 
     #[test]
