@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::postgres_programs::installed_bin_dir;
+use crate::postgres_programs::{installed_bin_dir, on_path};
 
 /// Something that a command needs from the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub enum Need {
     PgBouncer,
     /// What building librdkafka takes: C and C++ compilers, make, pkg-config, headers of OpenSSL and zlib.
     Librdkafka,
+    /// What more it takes to sign in with tokens (OAUTHBEARER): the headers of libcurl.
+    Curl,
+    /// A Kerberos realm, and what it takes to sign in to it (GSSAPI): servers, `kinit`, Cyrus SASL and its plugin.
+    Kerberos,
 }
 
 const POSTGRES_MAJOR_MIN: u32 = 14;
@@ -85,6 +89,14 @@ impl Need {
                 ("pkg-config", runs("pkg-config", "--version")),
                 ("libssl-dev", has_header("openssl/ssl.h")),
                 ("zlib1g-dev", has_header("zlib.h")),
+            ],
+            Self::Curl => vec![("libcurl4-openssl-dev", has_header("curl/curl.h"))],
+            Self::Kerberos => vec![
+                ("libsasl2-dev", has_header("sasl/sasl.h")),
+                ("libsasl2-modules-gssapi-mit", has_gssapi_plugin()),
+                ("krb5-kdc", has_program("krb5kdc")),
+                ("krb5-admin-server", has_program("kadmin.local")),
+                ("krb5-user", has_program("kinit")),
             ],
         }
     }
@@ -181,6 +193,16 @@ fn has_header(name: &str) -> bool {
     let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let mut all = folders.into_iter().chain([multiarch.as_str()]);
     all.any(|folder| Path::new(folder).join(name).exists())
+}
+
+/// Not run, as these print no version; and servers are not on every user's path.
+fn has_program(name: &str) -> bool {
+    on_path(name).is_some() || Path::new("/usr/sbin").join(name).exists()
+}
+
+fn has_gssapi_plugin() -> bool {
+    let folder = format!("/usr/lib/{}-linux-gnu/sasl2", std::env::consts::ARCH);
+    Path::new(&folder).join("libgssapiv2.so").exists()
 }
 
 fn first_number(text: &str) -> u32 {

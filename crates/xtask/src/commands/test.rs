@@ -9,7 +9,7 @@ use xtask::install::{Need, ensure};
 use xtask::{connect, kafka};
 
 use super::run::{Counts, Interrupt, command_line, counted, plain};
-use super::test_full::{FULL, build, field, matrix};
+use super::test_full::{FULL, build, field, matrix, sign_in};
 use super::tidy;
 use crate::report;
 
@@ -52,6 +52,8 @@ pub(crate) enum Work {
     Matrix,
     /// Field problems in full.
     Field,
+    /// Sign-ins at Kafka that are features of the build.
+    SignIn,
     /// A rustdoc run.
     Docs,
     /// A cargo-deny run; the program is built first if it is missing.
@@ -204,6 +206,7 @@ impl Part {
             }
             Work::Matrix => matrix(arguments, interrupt, counts),
             Work::Field => field(arguments, interrupt, counts),
+            Work::SignIn => sign_in(arguments, interrupt, counts),
             Work::Docs => docs(interrupt),
             Work::Licences => licences(interrupt),
             Work::Mutants => mutants(arguments, interrupt),

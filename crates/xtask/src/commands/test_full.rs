@@ -5,7 +5,7 @@ use xtask::install::{Need, ensure};
 use xtask::postgres::MAJOR_VARIABLE;
 use xtask::postgres_versions::MAJORS;
 
-use super::run::{Counts, Interrupt, command_line, counted, plain};
+use super::run::{Counts, Interrupt, command_line, counted, plain, target_dir};
 use super::test::{Part, Work};
 use crate::report;
 
@@ -27,6 +27,11 @@ pub(crate) const FULL: &[Part] = &[
         name: "failover",
         about: "promotions of a real standby, on PostgreSQL 17 and 18",
         work: Work::BuiltTests(&["cargo test --locked --workspace --test failover"]),
+    },
+    Part {
+        name: "sign-in",
+        about: "OAUTHBEARER and Kerberos at a real Kafka, with a build that has both",
+        work: Work::SignIn,
     },
     Part {
         name: "mutants",
@@ -95,6 +100,29 @@ pub(crate) fn field(
         command.args(arguments);
     }
     command.env("POSTHASTE_TEST_FULL", "1");
+    counted(&mut command, interrupt, counts)
+}
+
+/// Runs them with a connector that is built with the features they need, in a target folder of its own: in the usual one it
+/// would take the place of the connector without.
+///
+/// # Errors
+/// The build or a test fails, or the user interrupts.
+pub(crate) fn sign_in(
+    arguments: &[String],
+    interrupt: &Interrupt,
+    counts: &mut Counts,
+) -> Result<()> {
+    ensure(&[Need::Librdkafka, Need::Curl, Need::Kerberos])?;
+    let folder = target_dir().join("sign-in");
+    let mut connector = command_line(
+        "cargo build --locked -p posthaste --features kafka-oauthbearer,kafka-gssapi",
+    )?;
+    plain(connector.arg("--target-dir").arg(&folder), interrupt)?;
+    let mut command = command_line("cargo test --locked --workspace --test kafka_sign_in --")?;
+    command
+        .args(arguments)
+        .env("POSTHASTE_BIN", folder.join("debug/posthaste"));
     counted(&mut command, interrupt, counts)
 }
 
