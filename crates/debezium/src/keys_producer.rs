@@ -23,6 +23,8 @@ const TRANSACTIONS: &str = "Connect makes it itself for exactly-once; remove it,
 const TIME: &str = "a record is never given up because of time; an outage only makes it wait";
 const TUNING: &str = "a detail of the Java client without a counterpart";
 const TLS: &str = "a detail of Java's TLS; OpenSSL chooses for itself";
+const TOKEN_CHECK: &str = "about the check of a token, which is the brokers'";
+const ASSERTION: &str = "a login by assertion; use a client's id and secret";
 
 /// All options of the Java producer.
 pub(crate) const PRODUCER: &[(&str, Use)] = &[
@@ -125,14 +127,76 @@ pub(crate) const PRODUCER: &[(&str, Use)] = &[
     ("sasl.mechanism", Login),
     ("sasl.jaas.config", Login),
     ("sasl.kerberos.service.name", Login),
-    ("sasl.kerberos.kinit.cmd", Login),
+    (
+        "sasl.kerberos.kinit.cmd",
+        Ignored("`kinit` is found on the path"),
+    ),
     ("sasl.kerberos.min.time.before.relogin", Login),
-    ("sasl.kerberos.ticket.renew.jitter", Login),
-    ("sasl.kerberos.ticket.renew.window.factor", Login),
+    ("sasl.kerberos.ticket.renew.jitter", Ignored(TUNING)),
+    ("sasl.kerberos.ticket.renew.window.factor", Ignored(TUNING)),
     ("sasl.client.callback.handler.class", Login),
     ("sasl.login.callback.handler.class", Login),
     ("sasl.login.class", Login),
     ("sasl.oauthbearer.token.endpoint.url", Login),
+    ("sasl.oauthbearer.client.credentials.client.id", Login),
+    ("sasl.oauthbearer.client.credentials.client.secret", Login),
+    ("sasl.oauthbearer.scope", Login),
+    ("sasl.oauthbearer.jwt.retriever.class", Login),
+    ("sasl.oauthbearer.header.urlencode", Login),
+    ("sasl.oauthbearer.jwt.validator.class", Ignored(TOKEN_CHECK)),
+    ("sasl.oauthbearer.jwks.endpoint.url", Ignored(TOKEN_CHECK)),
+    (
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        Ignored(TOKEN_CHECK),
+    ),
+    (
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        Ignored(TOKEN_CHECK),
+    ),
+    (
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        Ignored(TOKEN_CHECK),
+    ),
+    ("sasl.oauthbearer.clock.skew.seconds", Ignored(TOKEN_CHECK)),
+    ("sasl.oauthbearer.expected.audience", Ignored(TOKEN_CHECK)),
+    ("sasl.oauthbearer.expected.issuer", Ignored(TOKEN_CHECK)),
+    (
+        "sasl.oauthbearer.allow.unverified.audience",
+        Ignored(TOKEN_CHECK),
+    ),
+    (
+        "sasl.oauthbearer.allow.unverified.issuer",
+        Ignored(TOKEN_CHECK),
+    ),
+    ("sasl.oauthbearer.assertion.algorithm", Refused(ASSERTION)),
+    ("sasl.oauthbearer.assertion.claim.aud", Refused(ASSERTION)),
+    (
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        Refused(ASSERTION),
+    ),
+    ("sasl.oauthbearer.assertion.claim.iss", Refused(ASSERTION)),
+    (
+        "sasl.oauthbearer.assertion.claim.jti.include",
+        Refused(ASSERTION),
+    ),
+    (
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        Refused(ASSERTION),
+    ),
+    ("sasl.oauthbearer.assertion.claim.sub", Refused(ASSERTION)),
+    ("sasl.oauthbearer.assertion.file", Refused(ASSERTION)),
+    (
+        "sasl.oauthbearer.assertion.private.key.file",
+        Refused(ASSERTION),
+    ),
+    (
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        Refused(ASSERTION),
+    ),
+    (
+        "sasl.oauthbearer.assertion.template.file",
+        Refused(ASSERTION),
+    ),
     ("sasl.oauthbearer.scope.claim.name", Ignored(TUNING)),
     ("sasl.oauthbearer.sub.claim.name", Ignored(TUNING)),
     ("sasl.login.connect.timeout.ms", Ignored(TUNING)),

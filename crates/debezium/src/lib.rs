@@ -53,6 +53,7 @@ mod map_converter;
 mod map_kafka;
 mod map_login;
 mod map_router;
+mod map_sasl;
 mod map_source;
 mod map_topics;
 mod native;

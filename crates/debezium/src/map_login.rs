@@ -1,8 +1,8 @@
-//! From Java's key stores and login modules to librdkafka's files and names.
+//! From Java's key stores to librdkafka's files and names.
 
 use crate::finding::Verdict;
-use crate::jaas;
 use crate::map_kafka::{Options, ProducerOption};
+use crate::map_sasl::sasl;
 use crate::map_source::shell_word;
 use crate::native::Kafka;
 use crate::reader::Reader;
@@ -11,15 +11,7 @@ use crate::reader::Reader;
 pub(crate) fn login(reader: &mut Reader, options: &Options, kafka: &mut Kafka) {
     for (name, option) in options {
         match name.as_str() {
-            "sasl.mechanism" => mechanism(reader, option, kafka),
-            "sasl.jaas.config" => jaas_config(reader, options, option, kafka),
-            "sasl.client.callback.handler.class"
-            | "sasl.login.callback.handler.class"
-            | "sasl.login.class" => callback(reader, option),
-            "sasl.oauthbearer.token.endpoint.url" => set(reader, option, kafka, name, &option.text),
-            name if name.starts_with("sasl.kerberos.") => {
-                say(reader, option, Verdict::Ignored, "belongs to Kerberos")
-            }
+            name if name.starts_with("sasl.") => sasl(reader, options, name, kafka),
             "ssl.endpoint.identification.algorithm" => endpoint(reader, option, kafka),
             "ssl.truststore.location" => truststore(reader, options, option, kafka),
             "ssl.truststore.certificates" => set(reader, option, kafka, "ssl.ca.pem", &option.text),
@@ -69,15 +61,21 @@ fn complete(reader: &mut Reader, options: &Options) {
     }
 }
 
-fn say(reader: &mut Reader, option: &ProducerOption, verdict: Verdict, text: &str) {
+pub(crate) fn say(reader: &mut Reader, option: &ProducerOption, verdict: Verdict, text: &str) {
     reader.say_in(option.file, &option.key, verdict, text);
 }
 
-fn refuse(reader: &mut Reader, option: &ProducerOption, text: &str) {
+pub(crate) fn refuse(reader: &mut Reader, option: &ProducerOption, text: &str) {
     reader.refuse_in(option.file, &option.key, text);
 }
 
-fn set(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka, name: &str, value: &str) {
+pub(crate) fn set(
+    reader: &mut Reader,
+    option: &ProducerOption,
+    kafka: &mut Kafka,
+    name: &str,
+    value: &str,
+) {
     say(
         reader,
         option,
@@ -87,7 +85,7 @@ fn set(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka, name: &s
     kafka.properties.insert(name.to_owned(), value.to_owned());
 }
 
-fn secret(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka, name: &str) {
+pub(crate) fn secret(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka, name: &str) {
     say(
         reader,
         option,
@@ -95,129 +93,6 @@ fn secret(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka, name:
         &format!("kafka.properties.\"{name}\""),
     );
     kafka.secrets.insert(name.to_owned(), option.secret.clone());
-}
-
-fn mechanism(reader: &mut Reader, option: &ProducerOption, kafka: &mut Kafka) {
-    match option.text.as_str() {
-        "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512" => {
-            set(reader, option, kafka, "sasl.mechanism", &option.text)
-        }
-        "OAUTHBEARER" => {
-            kafka
-                .properties
-                .insert("sasl.oauthbearer.method".to_owned(), "oidc".to_owned());
-            set(reader, option, kafka, "sasl.mechanism", &option.text);
-        }
-        "GSSAPI" => refuse(
-            reader,
-            option,
-            "is Kerberos, which is not part of this build; use SCRAM or a client certificate",
-        ),
-        "AWS_MSK_IAM" => refuse(
-            reader,
-            option,
-            "is Amazon's own, in Java; use SCRAM or a client certificate",
-        ),
-        _ => refuse(
-            reader,
-            option,
-            "is no mechanism that is known here; write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
-        ),
-    }
-}
-
-fn callback(reader: &mut Reader, option: &ProducerOption) {
-    let standard = [
-        "OAuthBearerLoginCallbackHandler",
-        "SaslClientCallbackHandler",
-    ]
-    .iter()
-    .any(|class| option.text.ends_with(class));
-    match standard {
-        true => say(
-            reader,
-            option,
-            Verdict::Ignored,
-            "the standard one; librdkafka does the same by itself",
-        ),
-        false => refuse(
-            reader,
-            option,
-            "cannot be followed: a Java class; use PLAIN, SCRAM or OAUTHBEARER with client id and secret",
-        ),
-    }
-}
-
-fn jaas_config(reader: &mut Reader, options: &Options, option: &ProducerOption, kafka: &mut Kafka) {
-    let module = match jaas::parse(&option.text) {
-        Ok(module) => module,
-        Err(why) => {
-            return refuse(
-                reader,
-                option,
-                &format!("{why}; write CLASS required username=\"…\" password=\"…\";"),
-            );
-        }
-    };
-    let mechanism = options
-        .get("sasl.mechanism")
-        .map(|option| option.text.as_str());
-    let (user, password) = match module.class.rsplit('.').next().unwrap_or_default() {
-        "PlainLoginModule" | "ScramLoginModule" => {
-            (("username", "sasl.username"), ("password", "sasl.password"))
-        }
-        "OAuthBearerLoginModule" => (
-            ("clientId", "sasl.oauthbearer.client.id"),
-            ("clientSecret", "sasl.oauthbearer.client.secret"),
-        ),
-        "Krb5LoginModule" => {
-            return refuse(
-                reader,
-                option,
-                "is Kerberos, which is not part of this build; use SCRAM or a client certificate",
-            );
-        }
-        _ => {
-            return refuse(
-                reader,
-                option,
-                "names a login module that is not known here; the known ones are PlainLoginModule, \
-                    ScramLoginModule and OAuthBearerLoginModule",
-            );
-        }
-    };
-    let (Some(name), Some(text)) = (module.options.get(user.0), module.options.get(password.0))
-    else {
-        return refuse(
-            reader,
-            option,
-            &format!("has no {} or no {}; add it", user.0, password.0),
-        );
-    };
-    if mechanism.is_none() {
-        return refuse(
-            reader,
-            option,
-            "stands without sasl.mechanism, whose default is Kerberos; write PLAIN or SCRAM-SHA-512 there",
-        );
-    }
-    kafka.properties.insert(user.1.to_owned(), name.clone());
-    let mut scope = String::new();
-    if let Some(text) = module.options.get("scope") {
-        kafka
-            .properties
-            .insert("sasl.oauthbearer.scope".to_owned(), text.clone());
-        scope.push_str(", sasl.oauthbearer.scope");
-    }
-    // A reference that stood for the whole text does not stand for the password alone.
-    let secret = crate::native::Secret::new(text, "");
-    kafka.secrets.insert(password.1.to_owned(), secret);
-    say(
-        reader,
-        option,
-        Verdict::Mapped,
-        &format!("kafka.properties: {}, {}{scope}", user.1, password.1),
-    );
 }
 
 /// Java's empty text switches the check off; librdkafka has a word for it.

@@ -48,7 +48,7 @@ fn every_case_gives_what_is_expected() {
         .filter(|path| path.is_dir())
         .collect();
     folders.sort();
-    assert!(folders.len() >= 11, "cases are missing");
+    assert!(folders.len() >= 13, "cases are missing");
     for folder in folders {
         check(&folder);
     }
