@@ -96,7 +96,7 @@ codes! {
         "The name of a table, publication or column cannot exist in PostgreSQL or is not written as SQL writes it.",
         "Correct the name; quote names with special characters as in SQL.";
     ConfigKafkaPropertyRefused = 117, "Kafka property refused",
-        "The property would break the delivery guarantee or belongs to another key.",
+        "The property would break the delivery guarantee, belongs to another key, or takes another build.",
         "Remove it; the message says why and what to use instead.";
     ConfigKafkaProperty = 118, "Kafka property invalid",
         "librdkafka does not know the property or does not accept its value.",

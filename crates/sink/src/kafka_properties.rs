@@ -74,6 +74,13 @@ fn refusal(name: &str, value: &str) -> Option<&'static str> {
         "retries" if number.is_none_or(|number| number < 1) => {
             Some("without retries every broker restart would be a failure")
         }
+        // The client itself would say so, but only when it is made.
+        "sasl.mechanisms" if value == "GSSAPI" && !cfg!(feature = "gssapi") => {
+            Some("Kerberos takes a build with the feature `kafka-gssapi`")
+        }
+        "sasl.oauthbearer.method" if value == "oidc" && !cfg!(feature = "oauthbearer") => {
+            Some("tokens of a provider take a build with the feature `kafka-oauthbearer`")
+        }
         _ if name.ends_with("_cb") => Some("it takes a function, not a value"),
         _ if name.starts_with("test.mock.") => {
             Some("it would send the events to a mock instead of Kafka")
@@ -318,6 +325,32 @@ mod tests {
                 reason(name, value);
             }
         }
+    }
+
+    #[test]
+    fn a_sign_in_that_the_build_is_without_is_refused_by_the_name_of_its_feature() {
+        for (name, value, feature, there) in [
+            (
+                "sasl.mechanism",
+                "GSSAPI",
+                "`kafka-gssapi`",
+                cfg!(feature = "gssapi"),
+            ),
+            (
+                "sasl.oauthbearer.method",
+                "oidc",
+                "`kafka-oauthbearer`",
+                cfg!(feature = "oauthbearer"),
+            ),
+        ] {
+            let refused = check_property(name, value);
+            assert_eq!(refused.is_ok(), there, "{refused:?}");
+            assert!(
+                there || reason(name, value).contains(feature),
+                "{refused:?}"
+            );
+        }
+        assert!(check_property("sasl.mechanism", "SCRAM-SHA-512").is_ok());
     }
 
     #[test]
