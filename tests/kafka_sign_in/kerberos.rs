@@ -9,12 +9,13 @@ use e2e::fixture::{Fixture, SOON};
 use e2e::servers::Servers;
 use e2e::wait;
 use e2e::writer::Load;
+use serde_json::json;
 use xtask::kafka::{Kafka, KafkaOptions};
 
 use crate::kdc::{CLIENT, Kdc, REALM, SERVICE};
 use crate::{
     LISTENER, everything_arrived_once, exactly_once_arrives, is_refused, one_event_arrives,
-    outages, start, through,
+    outages, start, start_debezium, through,
 };
 
 /// How long the broker lets a connection live before it wants to see a ticket again.
@@ -28,6 +29,9 @@ const LONG: &str = "1h";
 /// So many tickets more show that those before are long over.
 const RENEWALS: usize = 8;
 const RENEWED_WITHIN: Duration = Duration::from_secs(90);
+
+/// Java's, for brokers and for the connectors of Debezium.
+const MODULE: &str = "com.sun.security.auth.module.Krb5LoginModule";
 
 struct Place {
     kdc: Kdc,
@@ -83,7 +87,6 @@ fn environment<'a>(krb5_conf: &'a str, cache: &'a str) -> [(&'a str, &'a str); 2
 /// A broker in the realm.
 fn guarded(kdc: &Kdc) -> Result<Kafka> {
     let listener = "listener.name.sasl_plaintext.gssapi";
-    let module = "com.sun.security.auth.module.Krb5LoginModule";
     let keytab = kdc.keytab(SERVICE);
     let properties = [
         ("sasl.enabled.mechanisms".to_owned(), "GSSAPI".to_owned()),
@@ -91,7 +94,7 @@ fn guarded(kdc: &Kdc) -> Result<Kafka> {
         (
             format!("{listener}.sasl.jaas.config"),
             format!(
-                "{module} required useKeyTab=true storeKey=true keyTab=\"{}\" principal=\"{SERVICE}@{REALM}\";",
+                "{MODULE} required useKeyTab=true storeKey=true keyTab=\"{}\" principal=\"{SERVICE}@{REALM}\";",
                 keytab.display()
             ),
         ),
@@ -142,6 +145,26 @@ async fn events_arrive_with_a_ticket_and_a_wrong_keytab_is_told() -> Result<()> 
     }
     let connector = start(&place.config(), &environment).await?;
     one_event_arrives(&place.fixture, &mut place.consumer, 4).await?;
+    connector.stop().await
+}
+
+/// As Java's producer has it: keytab and principal in a JAAS configuration.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_debezium_configuration_signs_in_unchanged() -> Result<()> {
+    let mut place = Place::new("kerberos_debezium", LONG).await?;
+    let keytab = place.kdc.keytab(CLIENT);
+    let login = json!({
+        "security.protocol": LISTENER,
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": format!(
+            "{MODULE} required useKeyTab=true storeKey=true keyTab=\"{}\" principal=\"{CLIENT}@{REALM}\";",
+            keytab.display()
+        ),
+    });
+    let environment = environment(&place.krb5_conf, &place.cache);
+    let connector = start_debezium(&place.fixture, &login, &environment).await?;
+    one_event_arrives(&place.fixture, &mut place.consumer, 1).await?;
     connector.stop().await
 }
 

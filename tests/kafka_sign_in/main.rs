@@ -16,7 +16,9 @@ use e2e::config::Config;
 use e2e::connector::{Connector, binary};
 use e2e::consumer::Consumer;
 use e2e::fixture::{Fixture, SOON};
+use e2e::takeover;
 use e2e::writer::Running;
+use serde_json::Value;
 use xtask::scratch::Scratch;
 
 /// The listener of both.
@@ -43,6 +45,35 @@ pub(crate) fn through(fixture: &Fixture, properties: &[(&str, &str)]) -> Config 
 
 pub(crate) async fn start(config: &Config, environment: Environment<'_>) -> Result<Connector> {
     let connector = Connector::start_with(config, &[], environment)?;
+    connector.ready().await?;
+    Ok(connector)
+}
+
+/// Starts a connector of Debezium's, with these options of the Java producer.
+pub(crate) async fn start_debezium(
+    fixture: &Fixture,
+    options: &Value,
+    environment: Environment<'_>,
+) -> Result<Connector> {
+    let mut config = takeover::configuration(fixture, "orders-outbox");
+    let keys = config.get_mut("config").and_then(Value::as_object_mut);
+    if let (Some(keys), Some(options)) = (keys, options.as_object()) {
+        for (name, value) in options {
+            keys.insert(format!("producer.override.{name}"), value.clone());
+        }
+    }
+    let brokers = fixture.servers.kafka.bootstrap_of(LISTENER);
+    let state = takeover::state(fixture);
+    let arguments = [
+        "--brokers",
+        &brokers,
+        "--log-format",
+        "json",
+        "--set",
+        &state,
+    ];
+    let text = config.to_string();
+    let connector = Connector::start_file("connector.json", &text, &arguments, environment)?;
     connector.ready().await?;
     Ok(connector)
 }

@@ -6,20 +6,18 @@ use anyhow::{Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use e2e::config::{Config, quoted};
-use e2e::connector::Connector;
 use e2e::consumer::Consumer;
 use e2e::fixture::{Fixture, SOON};
 use e2e::servers::Servers;
-use e2e::takeover;
 use e2e::wait;
 use e2e::writer::Load;
-use serde_json::{Value, json};
+use serde_json::json;
 use xtask::kafka::{Kafka, KafkaOptions};
 
 use crate::provider::{AUDIENCE, CLIENT, ISSUER, Provider, SCOPE};
 use crate::{
     LISTENER, everything_arrived_once, exactly_once_arrives, is_clean, is_refused,
-    one_event_arrives, outages, start, through,
+    one_event_arrives, outages, start, start_debezium, through,
 };
 
 const SECRET: &str = "s3cret-of-the-client";
@@ -243,48 +241,37 @@ async fn a_secret_that_changed_is_read_again() -> Result<()> {
     is_clean(&connector.log(), &secrets)
 }
 
-/// As Java's producer has it: the login in a JAAS configuration, and the address of the provider.
+/// As Java's producer has it: the login in a JAAS configuration, or since Kafka 4.1 beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_debezium_configuration_signs_in_unchanged() -> Result<()> {
+async fn debezium_configurations_sign_in_unchanged() -> Result<()> {
     let mut place = Place::new("oauth_debezium").await?;
-    let mut config = takeover::configuration(&place.fixture, "orders-outbox");
     let class = "org.apache.kafka.common.security.oauthbearer";
-    let jaas = format!(
-        "{class}.OAuthBearerLoginModule required clientId=\"{CLIENT}\" clientSecret=\"{SECRET}\" scope=\"{SCOPE}\";"
-    );
-    let login = json!({
-        "security.protocol": LISTENER,
-        "sasl.mechanism": "OAUTHBEARER",
-        "sasl.jaas.config": jaas,
-        "sasl.login.callback.handler.class": format!("{class}.OAuthBearerLoginCallbackHandler"),
+    let module = format!("{class}.OAuthBearerLoginModule required");
+    let handler = format!("{class}.OAuthBearerLoginCallbackHandler");
+    let root = place.provider.root();
+    let within = json!({
+        "sasl.jaas.config": format!(
+            "{module} clientId=\"{CLIENT}\" clientSecret=\"{SECRET}\" scope=\"{SCOPE}\" \
+             ssl.truststore.type=\"PEM\" ssl.truststore.location=\"{}\";",
+            root.display()
+        ),
+        "sasl.oauthbearer.token.endpoint.url": place.provider.token_url(),
+    });
+    let beside = json!({
+        "sasl.jaas.config": format!("{module};"),
+        "sasl.oauthbearer.client.credentials.client.id": CLIENT,
+        "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+        "sasl.oauthbearer.scope": SCOPE,
         "sasl.oauthbearer.token.endpoint.url": place.provider.plain_token_url(),
     });
-    overriding(&mut config, &login);
-    let brokers = place.fixture.servers.kafka.bootstrap_of(LISTENER);
-    let state = takeover::state(&place.fixture);
-    let arguments = [
-        "--brokers",
-        &brokers,
-        "--log-format",
-        "json",
-        "--set",
-        &state,
-    ];
-    let connector = Connector::start_file("connector.json", &config.to_string(), &arguments, &[])?;
-    connector.ready().await?;
-    one_event_arrives(&place.fixture, &mut place.consumer, 1).await?;
-    connector.stop().await?;
-    ensure!(!place.provider.issued().is_empty());
-    is_clean(&connector.log(), &place.secrets())
-}
-
-/// Puts options of the producer into a connector's configuration.
-pub(crate) fn overriding(config: &mut Value, options: &Value) {
-    let keys = config.get_mut("config").and_then(Value::as_object_mut);
-    let (Some(keys), Some(options)) = (keys, options.as_object()) else {
-        return;
-    };
-    for (name, value) in options {
-        keys.insert(format!("producer.override.{name}"), value.clone());
+    for (mut login, n) in [(within, 1), (beside, 2)] {
+        login["security.protocol"] = LISTENER.into();
+        login["sasl.mechanism"] = "OAUTHBEARER".into();
+        login["sasl.login.callback.handler.class"] = handler.clone().into();
+        let connector = start_debezium(&place.fixture, &login, &[]).await?;
+        one_event_arrives(&place.fixture, &mut place.consumer, n).await?;
+        connector.stop().await?;
+        is_clean(&connector.log(), &place.secrets())?;
     }
+    Ok(())
 }
