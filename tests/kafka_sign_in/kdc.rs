@@ -116,8 +116,10 @@ impl Kdc {
 
 /// A program of the realm; Debian keeps them where only root's path leads.
 fn program(folder: &Path, name: &str) -> Command {
-    let mut command = Command::new(format!("/usr/sbin/{name}"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(name);
     command
+        .env("PATH", format!("{path}:/usr/sbin"))
         .env("KRB5_CONFIG", krb5_conf(folder))
         .env("KRB5_KDC_PROFILE", kdc_conf(folder));
     command
