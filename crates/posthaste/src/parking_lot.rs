@@ -23,6 +23,8 @@ pub struct ParkingLot<T = Parking> {
     pub(crate) look_at: Option<Instant>,
     /// Rows on their way to Kafka that are not noted as published.
     pub(crate) sent: Vec<RowId>,
+    /// A position behind the newest commit that noted rows as published, until the position is kept back for it.
+    pub(crate) noted_at: Option<Lsn>,
 }
 
 impl<T> ParkingLot<T> {
@@ -35,6 +37,7 @@ impl<T> ParkingLot<T> {
             parks: rules.action == OnPoison::Park,
             look_at: None,
             sent: Vec::new(),
+            noted_at: None,
         }
     }
 

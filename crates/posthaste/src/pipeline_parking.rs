@@ -108,6 +108,11 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
         }
         let (aggregates, waiting) = self.attend(lot.parking.waiting()).await?;
         self.metrics.parked(waiting);
+        if let Some(lsn) = lot.noted_at.take() {
+            // A standby that lacks the note would publish the rows again. Then what follows of their aggregates from here on has
+            // to come again as well, so the position stays before it until the standby has the note.
+            self.hold.begin(lsn);
+        }
         let watchlist = self.intake.poison().watchlist();
         watchlist.set_parked(aggregates, waiting);
         // A look should never take more than a small part of the time.
@@ -165,6 +170,7 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
         let lsn = self.attend(lot.parking.published(&lot.sent)).await?;
         let count = lot.sent.len();
         lot.sent.clear();
+        lot.noted_at = Some(lsn);
         self.metrics.parked_published(count as u64);
         self.until_current().await?;
         let batch = self.publishing.current().ok_or(ThreadEnded)?;

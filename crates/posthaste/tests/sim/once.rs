@@ -265,7 +265,7 @@ impl Instance {
             counts.stale += 1;
             return false;
         }
-        table.write(&std::mem::take(&mut self.aside));
+        table.write(&std::mem::take(&mut self.aside), Lsn::ZERO);
         let entry = Entry::ParkedUpTo { lsn: wal_end };
         self.batch.entries.insert(0, entry);
         true
@@ -295,7 +295,7 @@ impl Instance {
                     match rerouting.route(&row, 0, &mut self.batch) {
                         Ok(()) => sent.push(row.row),
                         Err(_) => {
-                            table.refused(row.row);
+                            table.refused(row.row, Lsn::ZERO);
                             break;
                         }
                     }
@@ -303,7 +303,7 @@ impl Instance {
                 self.pass = Pass::Sent(sent);
             }
             Pass::Sent(rows) => {
-                table.published(&rows);
+                table.published(&rows, Lsn::ZERO);
                 self.batch.entries.push(Entry::ParkedNoted { lsn: wal_end });
                 if let Some(intake) = &mut self.intake {
                     table.refresh(intake.poison().watchlist());
@@ -368,7 +368,7 @@ pub(crate) fn run(seed: u64) -> Counts {
         }
         if random.chance(30) || is_calm {
             let repair = is_calm || random.chance(500);
-            table.borrow_mut().retry(is_calm, repair);
+            table.borrow_mut().retry(is_calm, repair, Lsn::ZERO);
         }
         assert!(turn + 1 < TURNS_MAX, "not settled");
         if !is_calm && random.chance(20) {

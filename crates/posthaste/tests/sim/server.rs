@@ -56,7 +56,14 @@ pub(crate) struct Server {
     switches: Vec<TimelineSwitch>,
     promotions: u32,
     wal_end: u64,
-    next_event: u64,
+    /// Whether they are rare.
+    pub(crate) has_rare_poison: bool,
+    /// How often the walsender sends a keepalive where it could send a change.
+    pub(crate) keepalives_per_mille: u64,
+    /// How far any walsender has told of the log.
+    sent: u64,
+    last_event: u64,
+    events: u64,
     versions: Vec<u64>,
     /// `confirmed_flush_lsn` in memory, and what of it survives a restart of the server.
     confirmed: Lsn,
@@ -119,12 +126,20 @@ impl Server {
         let key = random.below(self.versions.len() as u64);
         let version = &mut self.versions[usize::try_from(key).expect("few keys")];
         *version += 1;
-        self.next_event += 1;
-        Row::Outbox(Event {
-            id: self.next_event,
+        let mut event = Event {
+            id: self.last_event + 1,
             key,
             version: *version,
-        })
+        };
+        while self.has_rare_poison
+            && (event.is_unroutable() || event.is_refused())
+            && random.chance(800)
+        {
+            event.id += 1;
+        }
+        self.last_event = event.id;
+        self.events += 1;
+        Row::Outbox(event)
     }
 
     /// WAL of other tables and databases.
@@ -137,7 +152,7 @@ impl Server {
     }
 
     pub(crate) fn event_count(&self) -> u64 {
-        self.next_event - self.lost.len() as u64
+        self.events - self.lost.len() as u64
     }
 
     pub(crate) fn confirmed(&self) -> Lsn {
@@ -192,7 +207,7 @@ impl Server {
             if self.walsender.as_ref().is_none_or(is_full) {
                 return;
             }
-            if random.chance(100) {
+            if random.chance(self.keepalives_per_mille) {
                 self.send_keepalive(random);
             } else {
                 match self.next_frame() {
@@ -249,14 +264,20 @@ impl Server {
 
     /// A standby takes over that had not received everything: its timeline begins where its WAL ended, and new transactions
     /// take the positions of those that are lost. Its copy of the slot stands where the last one that was written out stood.
-    pub(crate) fn promote(&mut self, random: &mut Random) {
+    /// With `has_sent` it has all that a walsender ever sent, as with `synchronized_standby_slots`. Where its log ends.
+    pub(crate) fn promote(&mut self, random: &mut Random, has_sent: bool) -> Lsn {
+        let sent = if has_sent { self.sent } else { 0 };
         let count = self.transactions.len() as u64;
         let kept = usize::try_from(count - random.below(4).min(count)).expect("few");
+        let must_keep = self
+            .transactions
+            .partition_point(|t| t.end_lsn.as_u64() <= sent);
+        let kept = kept.max(must_keep);
         let lost = self.transactions.split_off(kept);
         self.lost.extend(lost.iter().flat_map(Transaction::events));
-        if !lost.is_empty() {
+        if !lost.is_empty() || random.chance(500) {
             let end = self.transactions.last().map(|last| last.end_lsn.as_u64());
-            self.wal_end = end.unwrap_or(WAL_START);
+            self.wal_end = end.unwrap_or(WAL_START).max(sent);
         }
         let branch = Lsn::new(self.wal_end);
         // One that is still on an older timeline knows nothing of the newer ones.
@@ -272,6 +293,7 @@ impl Server {
         self.confirmed_on_disk = self.confirmed_on_disk.min(branch);
         self.restart();
         self.write_elsewhere(random);
+        branch
     }
 
     pub(crate) fn timeline(&self) -> u32 {
@@ -295,12 +317,13 @@ impl Server {
     }
 
     /// A keepalive at any moment. Inside a transaction it is as misleading as it could be.
-    pub(crate) fn keepalive(&self, random: &mut Random) -> Option<Vec<u8>> {
+    pub(crate) fn keepalive(&mut self, random: &mut Random) -> Option<Vec<u8>> {
         let walsender = self.walsender.as_ref()?;
         let wal_end = match self.transactions.get(walsender.transaction) {
             Some(transaction) if walsender.step == 0 => transaction.commit_lsn.as_u64(),
             _ => self.wal_end,
         };
+        self.sent = self.sent.max(wal_end);
         let mut frame = vec![b'k'];
         frame.extend(wal_end.to_be_bytes());
         frame.extend(0_i64.to_be_bytes());
@@ -325,6 +348,7 @@ impl Server {
             step => transaction.insert(step - 1, self.has_poison),
         };
         let position = transaction.commit_lsn.as_u64();
+        self.sent = self.sent.max(transaction.end_lsn.as_u64());
         walsender.step += 1;
         if walsender.step > last {
             walsender.transaction += 1;

@@ -39,6 +39,8 @@ pub(crate) struct Stage {
     pub(crate) met: RefCell<Vec<Trouble>>,
     pub(crate) attempts: Cell<u64>,
     pub(crate) attempted_at: Cell<Option<Instant>>,
+    /// The primary fails after so many turns of the world.
+    pub(crate) failing_in: Cell<Option<u64>>,
     /// Events of transactions before this one were checked when a status update passed them.
     checked: Cell<usize>,
 }
@@ -65,6 +67,7 @@ impl Stage {
             met: RefCell::default(),
             attempts: Cell::new(0),
             attempted_at: Cell::new(None),
+            failing_in: Cell::new(None),
             checked: Cell::new(0),
         })
     }

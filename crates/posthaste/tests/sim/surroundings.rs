@@ -267,8 +267,11 @@ impl SimTable {
         }
     }
 
-    /// Behind a commit of ours.
+    /// Behind a commit of ours. Now and then the primary fails soon after, when a standby may not have it yet.
     fn commit(&self) -> Lsn {
+        if self.stage.chance(FAILS_SOON_PER_MILLE) {
+            self.stage.failing_in.set(Some(self.stage.below(8)));
+        }
         self.stage.server.borrow_mut().write_own()
     }
 }
@@ -309,8 +312,8 @@ impl ParkedTable for SimTable {
         for row in &aside.rows {
             self.stage.note_parked(row.row);
         }
-        self.stage.table.borrow_mut().write(aside);
         let position = self.commit();
+        self.stage.table.borrow_mut().write(aside, position);
         self.answer(position)
     }
 
@@ -323,15 +326,15 @@ impl ParkedTable for SimTable {
 
     async fn published(&self, rows: &[RowId]) -> Result<Lsn, RunError> {
         self.ask().await?;
-        self.stage.table.borrow_mut().published(rows);
         let position = self.commit();
+        self.stage.table.borrow_mut().published(rows, position);
         self.answer(position)
     }
 
     async fn refused(&self, row: RowId, _: &Reason) -> Result<(), RunError> {
         self.ask().await?;
-        self.stage.table.borrow_mut().refused(row);
-        self.commit();
+        let position = self.commit();
+        self.stage.table.borrow_mut().refused(row, position);
         self.answer(())
     }
 
@@ -374,6 +377,7 @@ fn identity(timeline: u32) -> Identity {
 
 const CONNECT_MILLIS_MAX: u64 = 60;
 const QUERY_MILLIS_MAX: u64 = 60;
+const FAILS_SOON_PER_MILLE: u64 = 30;
 const ANSWER_LOST_PER_MILLE: u64 = 5;
 
 /// Half of the shortest backoff of the configuration.

@@ -17,14 +17,49 @@ pub(crate) struct Table {
     pub(crate) behind: u64,
     pub(crate) published: u64,
     pub(crate) refused_again: u64,
-    /// What people decided to pass over, and which row each decision was used on.
-    requests: Vec<(SkippedEvent, Option<RowId>)>,
+    /// What people decided to pass over.
+    requests: Vec<Request>,
 }
 
 #[derive(Debug)]
+struct Request {
+    event: SkippedEvent,
+    asked_at: Lsn,
+    /// Which row it was used on, and when.
+    used: Option<(RowId, Lsn)>,
+}
+
+/// A row and all that was ever written of it, with the positions behind the commits.
+#[derive(Debug)]
 struct Parked {
     row: ParkedRow,
-    state: State,
+    journal: Vec<(Lsn, State)>,
+    repaired_at: Option<Lsn>,
+}
+
+impl Parked {
+    fn state(&self) -> State {
+        self.journal.last().expect("it was written").1
+    }
+
+    /// Its state is changed, unless it is just that.
+    fn change(&mut self, at: Lsn, state: State) -> bool {
+        let changes = self.state() != state;
+        if changes {
+            self.journal.push((at, state));
+        }
+        changes
+    }
+
+    /// With its time put right, if somebody did that.
+    fn row(&self) -> ParkedRow {
+        let mut row = self.row.clone();
+        if self.repaired_at.is_some() {
+            let at = row.columns.last_mut().expect("the time");
+            at.value = Some(b"0".to_vec());
+        }
+        row
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +70,10 @@ enum State {
 }
 
 impl Table {
-    pub(crate) fn write(&mut self, aside: &Aside) {
+    pub(crate) fn write(&mut self, aside: &Aside, at: Lsn) {
         for (request, row) in &aside.skipped {
             let number = usize::try_from(request.number).expect("one of ours");
-            self.requests[number].1 = Some(*row);
+            self.requests[number].used = Some((*row, at));
         }
         for row in &aside.rows {
             let is_behind = row.reason.stage.name() == "behind";
@@ -49,7 +84,11 @@ impl Table {
             };
             let row = row.clone();
             if let std::collections::btree_map::Entry::Vacant(entry) = self.rows.entry(row.row) {
-                entry.insert(Parked { row, state });
+                entry.insert(Parked {
+                    row,
+                    journal: vec![(at, state)],
+                    repaired_at: None,
+                });
                 self.parked += u64::from(!is_behind);
                 self.behind += u64::from(is_behind);
             }
@@ -66,30 +105,48 @@ impl Table {
         has_some
     }
 
+    /// A standby takes over that has the log up to `branch`.
+    pub(crate) fn promote(&mut self, branch: Lsn) {
+        self.rows.retain(|_, parked| {
+            parked.journal.retain(|(at, _)| *at <= branch);
+            parked.repaired_at = parked.repaired_at.filter(|at| *at <= branch);
+            !parked.journal.is_empty()
+        });
+        self.requests.retain_mut(|request| {
+            request.used = request.used.filter(|(_, at)| *at <= branch);
+            request.asked_at <= branch
+        });
+    }
+
     /// `posthaste skip`.
-    pub(crate) fn request(&mut self, event: SkippedEvent) {
-        let is_new = self.requests.iter().all(|(known, _)| *known != event);
-        if is_new {
-            self.requests.push((event, None));
+    pub(crate) fn request(&mut self, event: SkippedEvent, at: Lsn) {
+        let mut known = self.requests.iter();
+        if known.all(|known| known.event != event) {
+            self.requests.push(Request {
+                event,
+                asked_at: at,
+                used: None,
+            });
         }
     }
 
-    pub(crate) fn has_request(&self, event: &SkippedEvent) -> bool {
-        self.requests.iter().any(|(known, _)| known == event)
-    }
-
     pub(crate) fn used_requests(&self) -> u64 {
-        let used = self.requests.iter().filter(|(_, used)| used.is_some());
+        let used = self.requests.iter().filter(|known| known.used.is_some());
         used.count() as u64
     }
 
     /// Those not used yet, and those used on rows that come again.
     pub(crate) fn requests(&self, start: Lsn) -> Vec<SkipRequest> {
         let numbered = self.requests.iter().zip(0_i64..);
-        let open = numbered.filter(|((_, used), _)| used.is_none_or(|row| row.commit_lsn >= start));
-        open.map(|((event, used), number)| SkipRequest {
+        let may_come =
+            |used: Option<(RowId, Lsn)>| used.is_none_or(|(row, _)| row.commit_lsn >= start);
+        let open = numbered.filter(|(request, _)| may_come(request.used));
+        open.map(|(request, number)| SkipRequest {
             number,
-            event: used.map_or_else(|| event.clone(), SkippedEvent::Row),
+            event: match request.used {
+                Some((row, _)) => SkippedEvent::Row(row),
+                None => request.event.clone(),
+            },
         })
         .collect()
     }
@@ -103,7 +160,7 @@ impl Table {
         let waiting = || {
             self.rows
                 .values()
-                .filter(|row| row.state != State::Published)
+                .filter(|row| row.state() != State::Published)
         };
         let aggregates: HashSet<Aggregate> =
             waiting().filter_map(|row| row.row.aggregate()).collect();
@@ -117,14 +174,14 @@ impl Table {
         let mut rows = Vec::new();
         for parked in self.rows.values() {
             let aggregate = parked.row.aggregate().expect("every event has a key");
-            match parked.state {
+            match parked.state() {
                 State::Held => {
                     held.insert(aggregate);
                 }
                 State::Queued
                     if parked.row.row.commit_lsn < confirmed && !held.contains(&aggregate) =>
                 {
-                    rows.push(parked.row.clone());
+                    rows.push(parked.row());
                 }
                 State::Queued | State::Published => {}
             }
@@ -133,18 +190,18 @@ impl Table {
         rows
     }
 
-    pub(crate) fn published(&mut self, rows: &[RowId]) {
+    pub(crate) fn published(&mut self, rows: &[RowId], at: Lsn) {
         for row in rows {
             let parked = self.rows.get_mut(row).expect("it was queued");
-            let before = std::mem::replace(&mut parked.state, State::Published);
-            self.published += u64::from(before != State::Published);
+            self.published += u64::from(parked.change(at, State::Published));
         }
     }
 
     /// What the position says is published, noted so whatever a person made of it.
     pub(crate) fn note(&mut self, rows: &[RowId]) {
         for row in rows {
-            self.rows.get_mut(row).expect("it was parked").state = State::Published;
+            let parked = self.rows.get_mut(row).expect("it was parked");
+            parked.change(Lsn::ZERO, State::Published);
         }
     }
 
@@ -158,26 +215,25 @@ impl Table {
         self.session == session
     }
 
-    pub(crate) fn refused(&mut self, row: RowId) {
+    pub(crate) fn refused(&mut self, row: RowId, at: Lsn) {
         let parked = self.rows.get_mut(&row).expect("it was parked");
-        if parked.state == State::Queued {
-            parked.state = State::Held;
+        if parked.state() == State::Queued {
+            parked.change(at, State::Held);
             self.refused_again += 1;
         }
     }
 
     /// `posthaste parked edit` and `retry`: the first held row, or all of them. With `repair` its time is put right.
-    pub(crate) fn retry(&mut self, all: bool, repair: bool) {
+    pub(crate) fn retry(&mut self, all: bool, repair: bool, at: Lsn) {
         let held = self
             .rows
             .values_mut()
-            .filter(|row| row.state == State::Held);
+            .filter(|row| row.state() == State::Held);
         for parked in held.take(if all { usize::MAX } else { 1 }) {
             if repair {
-                let at = parked.row.columns.last_mut().expect("the time");
-                at.value = Some(b"0".to_vec());
+                parked.repaired_at = parked.repaired_at.or(Some(at));
             }
-            parked.state = State::Queued;
+            parked.change(at, State::Queued);
         }
     }
 
@@ -186,7 +242,9 @@ impl Table {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.values().all(|row| row.state == State::Published)
+        self.rows
+            .values()
+            .all(|row| row.state() == State::Published)
     }
 }
 

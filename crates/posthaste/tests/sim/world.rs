@@ -13,7 +13,7 @@ use crate::broker::Brokers;
 use crate::check::{self, Lengths, OrderlyRun};
 use crate::process::Process;
 use crate::random::Random;
-use crate::server::{Event, Server};
+use crate::server::Server;
 use crate::stage::Stage;
 use crate::trouble::Trouble;
 
@@ -131,6 +131,8 @@ pub(crate) struct World {
     stage: Rc<Stage>,
     process: Option<Process>,
     is_stopping: bool,
+    /// No more misfortune.
+    is_calm: bool,
     fail_fast: bool,
     /// The next process starts with `--accept-slot-position`.
     accept_slot_position: bool,
@@ -155,10 +157,13 @@ impl World {
         // With the default, some worlds have somebody who decides about each poison event; the others have none.
         server.has_poison = action != OnPoison::Halt || seed % 10 == 6;
         brokers.lenient = !server.has_poison;
+        server.has_rare_poison = seed % 20 == 8;
+        server.keepalives_per_mille = if random.chance(500) { 100 } else { 3 };
         Self {
             stage: Stage::new(random, server, brokers, action),
             process: None,
             is_stopping: false,
+            is_calm: false,
             fail_fast: seed % 16 == 5,
             accept_slot_position: false,
             orderly: Vec::new(),
@@ -259,6 +264,7 @@ impl World {
 
     /// No more misfortune: everything has to arrive and to be confirmed within a bounded number of turns.
     fn settle(&mut self) {
+        self.is_calm = true;
         {
             let mut brokers = self.stage.brokers.borrow_mut();
             brokers.down = false;
@@ -266,7 +272,8 @@ impl World {
             brokers.lenient |= matches!(self.stage.action, OnPoison::Park | OnPoison::Halt);
         }
         for _ in 0..TURNS_MAX {
-            self.stage.table.borrow_mut().retry(true, true);
+            let at = self.stage.server.borrow_mut().write_own();
+            self.stage.table.borrow_mut().retry(true, true, at);
             if self.is_settled() {
                 return;
             }
@@ -288,6 +295,16 @@ impl World {
 
     fn turn(&mut self) {
         self.happen_elsewhere();
+        match self.stage.failing_in.take() {
+            Some(0) if !self.is_calm => {
+                self.promote();
+                self.outcome.faults[Fault::Promotion as usize] += 1;
+            }
+            due => self
+                .stage
+                .failing_in
+                .set(due.map(|turns| turns.saturating_sub(1))),
+        }
         let Some(process) = &mut self.process else {
             self.process_began = self.lengths();
             let accept = std::mem::take(&mut self.accept_slot_position);
@@ -330,7 +347,8 @@ impl World {
         server.send(&mut random);
         if random.chance(8) {
             let repair = random.chance(500);
-            stage.table.borrow_mut().retry(false, repair);
+            let at = server.write_own();
+            stage.table.borrow_mut().retry(false, repair, at);
         }
         if random.chance(20) {
             stage.disk.write();
@@ -360,8 +378,9 @@ impl World {
         };
         self.outcome.decisions[branch] += 1;
         let stage = &self.stage;
-        let server = stage.server.borrow();
+        let mut server = stage.server.borrow_mut();
         let mut table = stage.table.borrow_mut();
+        let at = server.write_own();
         if problem.code == Code::HistoryDiverged {
             // From the slot's own position what an orderly stop had finished may come again.
             self.accept_slot_position = true;
@@ -369,16 +388,12 @@ impl World {
         } else if !server.has_poison || stage.action != OnPoison::Halt {
             // The next start is all it needs.
         } else if let Some(row) = culprit {
-            table.request(SkippedEvent::Row(row));
+            table.request(SkippedEvent::Row(row), at);
         } else if problem.code == Code::RowValue {
-            let named = |event: &Event| SkippedEvent::Id(event.id.to_string());
-            let exempt = stage.exempt.borrow();
-            let poison = server.events().find(|event| {
-                event.is_unroutable()
-                    && !table.has_request(&named(event))
-                    && !exempt.given_up.contains(&event.id)
-            });
-            table.request(named(&poison.expect("something stopped it")));
+            // By its id, as the message shows it beside the row.
+            let row = named_row(problem).expect("the row that stopped it");
+            let event = server.event_at(row).expect("a row of the stream");
+            table.request(SkippedEvent::Id(event.id.to_string()), at);
         }
     }
 
@@ -452,27 +467,29 @@ impl World {
         self.outcome.faults[kind] += u64::from(happened);
     }
 
-    /// Not with parked rows: their table would be the standby's as well, and is modelled apart from the log.
-    fn promote(&mut self) -> bool {
+    /// Beside parked rows the standby has all that was sent, which is what docs/operations.md asks for.
+    fn promote(&self) -> bool {
         let stage = &self.stage;
-        if stage.action == OnPoison::Park {
-            return false;
-        }
         {
             let mut random = stage.random.borrow_mut();
-            stage.server.borrow_mut().promote(&mut random);
+            let parks = stage.action == OnPoison::Park;
+            let branch = stage.server.borrow_mut().promote(&mut random, parks);
+            stage.table.borrow_mut().promote(branch);
         }
         stage.forget_lost();
         true
     }
 }
 
-/// The row that Kafka refused, as a message names it.
+/// The row that Kafka refused.
 fn culprit(problem: &Problem) -> Option<RowId> {
-    if problem.code.number() / 100 != 6 {
-        return None;
-    }
-    let (_, row) = problem.found.rsplit_once("it is row ")?;
+    named_row(problem).filter(|_| problem.code.number() / 100 == 6)
+}
+
+/// The row that a message names.
+fn named_row(problem: &Problem) -> Option<RowId> {
+    let (_, rest) = problem.found.split_once("it is row ")?;
+    let row = rest.split(';').next().unwrap_or_default();
     Some(row.parse().expect("as it is told"))
 }
 
