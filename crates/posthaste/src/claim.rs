@@ -228,12 +228,7 @@ impl Here<'_> {
             .judge("committed position", reach, contents.identity.timeline)?;
         let position = position.confirmed_up_to(self.start);
         self.history
-            .judge(
-                "table of parked events",
-                position.parked_lsn,
-                contents.identity.timeline,
-            )
-            .map_err(|problem| problem.needed(PARKED_SINCE))?;
+            .judge_table(position.parked_lsn, contents.identity.timeline)?;
         if reach > self.server_wal_position {
             return Err(self.ahead(reach));
         }
@@ -396,9 +391,6 @@ impl Contents {
         self.unnoted.iter().map(|row| row.parse().ok()).collect()
     }
 }
-
-/// What has to be in the history besides the position itself.
-const PARKED_SINCE: &str = "the commit that parked events, or noted them as published, in the history of the server: the table may lack them";
 
 /// Longest wait for the brokers at the start of a stream. The slot is held for this long, so it is given back after it.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);

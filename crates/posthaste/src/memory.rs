@@ -134,6 +134,12 @@ impl Memory {
             checked.server_wal_position,
         )?;
         let new_history = start.ignored.is_some();
+        if new_history || self.slot_decides {
+            // What was parked then is that history's affair, or decided about.
+            if let Some(stored) = &mut self.stored {
+                stored.parked_lsn = Lsn::ZERO;
+            }
+        }
         if let Some(ignored) = start.ignored {
             warn!(code = %ignored.code, "{ignored}");
         }
@@ -155,6 +161,14 @@ impl Memory {
         if confirmed.as_lsn() > self.confirmed {
             self.remember(confirmed.as_lsn());
             self.retire_handover();
+        }
+    }
+
+    /// The position is about to pass events that stand in the table of parked ones since a commit before `lsn`, which the stream
+    /// has passed: a server that lacks it lacks events.
+    pub fn parked_up_to(&mut self, lsn: Lsn) {
+        if let Some(stored) = &mut self.stored {
+            stored.parked_lsn = stored.parked_lsn.max(lsn);
         }
     }
 
@@ -308,6 +322,7 @@ impl Memory {
             let stored = self.stored.get_or_insert_with(|| Stored {
                 identity: identity.clone(),
                 confirmed_lsn: position,
+                parked_lsn: Lsn::ZERO,
                 saved_at_unix_micros: 0,
             });
             stored.identity.clone_from(identity);

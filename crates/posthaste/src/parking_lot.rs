@@ -130,29 +130,39 @@ fn rows_wait(slot: &str, rows: u64) -> Problem {
 /// tables. What has come through the stream it has received as well; so nothing is confirmed until the stream has passed the
 /// commit that parked a row.
 #[derive(Debug, Default)]
-pub struct Hold(Option<Lsn>);
+pub struct Hold {
+    until: Option<Lsn>,
+    /// The newest commit that the stream has passed since it was last asked for.
+    passed: Option<Lsn>,
+}
 
 impl Hold {
     /// From now on, until the stream has come to `position`.
     pub fn begin(&mut self, position: Lsn) {
-        self.0 = self.0.max(Some(position));
+        self.until = self.until.max(Some(position));
     }
 
     /// Whether the position is kept back.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.0.is_some()
+        self.until.is_some()
     }
 
     /// The stream has come to `received`; true if the position may move on with it.
     pub fn permits(&mut self, received: Lsn) -> bool {
-        self.0 = self.0.filter(|until| received < *until);
-        self.0.is_none()
+        let passed = self.until.take_if(|until| received >= *until);
+        self.passed = self.passed.max(passed);
+        self.until.is_none()
+    }
+
+    /// The newest commit of ours that the stream has passed, once. From here on a server without it is another one.
+    pub fn take_passed(&mut self) -> Option<Lsn> {
+        self.passed.take()
     }
 
     /// The stream begins anew, before whatever was kept back.
     pub fn reset(&mut self) {
-        self.0 = None;
+        self.until = None;
     }
 }
 
@@ -168,7 +178,10 @@ mod tests {
         hold.begin(Lsn::new(10));
         assert!(!hold.permits(Lsn::new(19)));
         assert!(hold.is_active());
+        assert_eq!(hold.take_passed(), None);
         assert!(hold.permits(Lsn::new(20)));
         assert!(!hold.is_active());
+        assert_eq!(hold.take_passed(), Some(Lsn::new(20)));
+        assert_eq!(hold.take_passed(), None);
     }
 }

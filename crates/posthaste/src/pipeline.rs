@@ -312,6 +312,9 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
     pub(crate) fn hear_publisher(&mut self) -> Result<(), RunError> {
         let state = self.publishing.state();
         if self.hold.permits(self.progress.received()) {
+            if let Some(lsn) = self.hold.take_passed() {
+                self.memory.parked_up_to(lsn);
+            }
             self.progress.confirm(state.confirmed);
             self.memory.confirm(state.confirmed);
         }

@@ -44,6 +44,8 @@ pub struct Stored {
     pub identity: Identity,
     /// Everything before it was acknowledged by Kafka.
     pub confirmed_lsn: Lsn,
+    /// Behind the commits that parked events which the position has passed, or noted them as published; zero for none.
+    pub parked_lsn: Lsn,
     /// When it was written, in microseconds since 1970; for people only.
     pub saved_at_unix_micros: i64,
 }
@@ -130,13 +132,9 @@ impl StateFile {
             Ok(contents) if contents.pipeline != self.pipeline => Loaded::Unusable(
                 self.foreign(&format!("written by pipeline {:?}", contents.pipeline)),
             ),
-            Ok(contents) => match contents.confirmed_lsn.parse() {
-                Ok(confirmed_lsn) => Loaded::Stored(Stored {
-                    identity: contents.identity,
-                    confirmed_lsn,
-                    saved_at_unix_micros: contents.saved_at_unix_micros,
-                }),
-                Err(_) => Loaded::Unusable(self.unreadable("its position is none")),
+            Ok(contents) => match contents.decode() {
+                Some(stored) => Loaded::Stored(stored),
+                None => Loaded::Unusable(self.unreadable("its position is none")),
             },
         }
     }
@@ -151,6 +149,7 @@ impl StateFile {
             pipeline: self.pipeline.clone(),
             identity: stored.identity.clone(),
             confirmed_lsn: stored.confirmed_lsn.to_string(),
+            parked_lsn: (stored.parked_lsn > Lsn::ZERO).then(|| stored.parked_lsn.to_string()),
             saved_at_unix_micros: stored.saved_at_unix_micros,
         };
         let fail = |action| {
@@ -254,6 +253,7 @@ pub fn start_position(
         stored.confirmed_lsn,
         stored.identity.timeline,
     )?;
+    history.judge_table(stored.parked_lsn, stored.identity.timeline)?;
     if stored.confirmed_lsn > server_wal_position {
         return Err(ahead(stored, server_wal_position));
     }
@@ -282,7 +282,23 @@ struct Contents {
     #[serde(flatten)]
     identity: Identity,
     confirmed_lsn: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parked_lsn: Option<String>,
     saved_at_unix_micros: i64,
+}
+
+impl Contents {
+    fn decode(self) -> Option<Stored> {
+        Some(Stored {
+            identity: self.identity,
+            confirmed_lsn: self.confirmed_lsn.parse().ok()?,
+            parked_lsn: match self.parked_lsn {
+                Some(lsn) => lsn.parse().ok()?,
+                None => Lsn::ZERO,
+            },
+            saved_at_unix_micros: self.saved_at_unix_micros,
+        })
+    }
 }
 
 /// Reads no more than a state can be long, whatever lies under the name.
@@ -328,6 +344,7 @@ mod tests {
         Stored {
             identity: identity(),
             confirmed_lsn: Lsn::new(position),
+            parked_lsn: Lsn::ZERO,
             saved_at_unix_micros: 1,
         }
     }
@@ -350,10 +367,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = file(&folder);
         assert!(matches!(file.load(), Loaded::Missing));
-        for position in [0x16_B374_D848, 0x16_B374_D900] {
-            file.save(&stored(position)).unwrap();
+        for (position, parked) in [(0x16_B374_D848, 0), (0x16_B374_D900, 0x16_B374_D950)] {
+            let saved = Stored {
+                parked_lsn: Lsn::new(parked),
+                ..stored(position)
+            };
+            file.save(&saved).unwrap();
             match file.load() {
-                Loaded::Stored(loaded) => assert_eq!(loaded, stored(position)),
+                Loaded::Stored(loaded) => assert_eq!(loaded, saved),
                 other => panic!("{other:?}"),
             }
         }
@@ -493,18 +514,21 @@ mod tests {
                 end: 500,
             }]),
         };
-        let start = |position| {
+        let start = |position, parked| {
+            let stored = Stored {
+                parked_lsn: Lsn::new(parked),
+                ..stored(position)
+            };
             let end = Lsn::new(1000);
-            start_position(
-                Lsn::new(10),
-                Some(&stored(position)),
-                &promoted,
-                &history,
-                end,
-            )
+            start_position(Lsn::new(10), Some(&stored), &promoted, &history, end)
         };
-        assert_eq!(start(500).unwrap().position, Lsn::new(500));
-        assert_eq!(start(501).unwrap_err().code, Code::HistoryDiverged);
+        assert_eq!(start(500, 0).unwrap().position, Lsn::new(500));
+        assert_eq!(start(501, 0).unwrap_err().code, Code::HistoryDiverged);
+        // Events that the position has passed stand in a table that this server does not have.
+        assert_eq!(start(400, 500).unwrap().position, Lsn::new(400));
+        let problem = start(400, 501).unwrap_err();
+        assert_eq!(problem.code, Code::HistoryDiverged);
+        assert!(problem.what.contains("table of parked events"), "{problem}");
     }
 
     #[test]

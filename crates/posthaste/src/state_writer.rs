@@ -144,6 +144,7 @@ mod tests {
         Stored {
             identity: Identity::default(),
             confirmed_lsn: Lsn::new(position),
+            parked_lsn: Lsn::ZERO,
             saved_at_unix_micros: 0,
         }
     }

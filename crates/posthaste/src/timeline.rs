@@ -59,6 +59,16 @@ impl History {
         Err(self.diverged(what, position, timeline, &why))
     }
 
+    /// The same for the newest commit in the table of parked events that the position counts on.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::HistoryDiverged`]: the table may lack events that were parked, or that they were published.
+    pub fn judge_table(&self, parked_up_to: Lsn, timeline: u32) -> Result<(), Problem> {
+        self.judge("table of parked events", parked_up_to, timeline)
+            .map_err(|problem| problem.needed(PARKED_SINCE))
+    }
+
     fn diverged(&self, what: &str, position: Lsn, timeline: u32, why: &str) -> Problem {
         Problem::new(
             Code::HistoryDiverged,
@@ -72,6 +82,9 @@ impl History {
         .fix(ACCEPT)
     }
 }
+
+/// What has to be in the history besides the position itself.
+const PARKED_SINCE: &str = "the commit that parked events, or noted them as published, in the history of the server: the table may lack them";
 
 /// The way out that is common to positions that do not fit.
 pub(crate) const ACCEPT: &str = "decide about the events concerned (docs/operations.md, \"A position that does not fit\"); then \

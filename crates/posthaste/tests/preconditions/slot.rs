@@ -178,6 +178,7 @@ fn a_slot_that_vanished_is_never_silently_made_anew() {
     let previous = Stored {
         identity: checked.identity,
         confirmed_lsn: checked.slot_confirmed,
+        parked_lsn: pgoutput::Lsn::ZERO,
         saved_at_unix_micros: 0,
     };
     fixture.admin("SELECT pg_drop_replication_slot('lost')");

@@ -266,7 +266,8 @@ impl Server {
     /// take the positions of those that are lost. Its copy of the slot stands where the last one that was written out stood.
     /// With `has_sent` it has all that a walsender ever sent, as with `synchronized_standby_slots`. Where its log ends.
     pub(crate) fn promote(&mut self, random: &mut Random, has_sent: bool) -> Lsn {
-        let sent = if has_sent { self.sent } else { 0 };
+        let switched = self.switches.last().map_or(0, |switch| switch.end);
+        let sent = if has_sent { self.sent.max(switched) } else { 0 };
         let count = self.transactions.len() as u64;
         let kept = usize::try_from(count - random.below(4).min(count)).expect("few");
         let must_keep = self

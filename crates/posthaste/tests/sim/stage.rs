@@ -17,7 +17,7 @@ use crate::broker::{Brokers, SimProducer};
 use crate::check::Exempt;
 use crate::clock::SimClock;
 use crate::random::Random;
-use crate::server::{Event, Server};
+use crate::server::{Event, Server, Transaction};
 use crate::table::Table;
 use crate::trouble::Trouble;
 
@@ -139,6 +139,21 @@ impl Stage {
         self.exempt.borrow_mut().given_up.extend(lost);
         self.checked
             .set(self.checked.get().min(server.transactions.len()));
+    }
+
+    /// The table of a promoted standby may lack events that the slot has passed, and what was published of them. Somebody was told
+    /// so, and sees to what is neither in the topics nor in the table.
+    pub(crate) fn reconcile(&self, server: &Server, table: &Table) {
+        let brokers = self.brokers.borrow();
+        let mut exempt = self.exempt.borrow_mut();
+        let passed = server.transactions.iter();
+        let passed = passed.take_while(|transaction| transaction.commit_lsn < server.confirmed());
+        for (row, event) in passed.flat_map(Transaction::identified) {
+            if !brokers.has(event.id) && !table.has(row) {
+                exempt.given_up.insert(event.id);
+            }
+            exempt.parked.insert(event.id);
+        }
     }
 
     /// The client of the process is gone.

@@ -141,7 +141,11 @@ impl Opening for SimOpened {
     }
 
     async fn start(self, _: &Settings, _: &Wanted, start: Lsn) -> Result<SimFeed, RunError> {
-        let Self { stage, session, .. } = self;
+        let Self {
+            stage,
+            session,
+            checked,
+        } = self;
         stage.take_time(CONNECT_MILLIS_MAX).await;
         stage.meet_trouble(2)?;
         if stage.server.borrow().session() != session {
@@ -151,6 +155,7 @@ impl Opening for SimOpened {
         Ok(SimFeed {
             stage,
             link,
+            timeline: checked.identity.timeline,
             frame: Vec::new(),
             last_sent: Lsn::ZERO,
         })
@@ -161,6 +166,7 @@ impl Opening for SimOpened {
 pub(crate) struct SimFeed {
     stage: Rc<Stage>,
     link: Rc<RefCell<Link>>,
+    timeline: u32,
     frame: Vec<u8>,
     last_sent: Lsn,
 }
@@ -205,8 +211,10 @@ impl Feed for SimFeed {
         let (flushed, reply_requested) = status(body);
         assert!(flushed >= self.last_sent, "the position we send went back");
         self.last_sent = flushed;
-        // What is sent counts, whether it arrives or not.
-        self.stage.check_confirmed(flushed);
+        // What is sent counts, whether it arrives or not; but not what is sent to a server that another has taken the place of.
+        if self.stage.server.borrow().timeline() == self.timeline {
+            self.stage.check_confirmed(flushed);
+        }
         if self.link.borrow().is_cut {
             return if self.stage.chance(500) {
                 Ok(())

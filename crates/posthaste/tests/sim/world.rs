@@ -134,6 +134,8 @@ pub(crate) struct World {
     /// No more misfortune.
     is_calm: bool,
     fail_fast: bool,
+    /// A standby has all that a walsender sent, as with `synchronized_standby_slots`.
+    is_synchronized: bool,
     /// The next process starts with `--accept-slot-position`.
     accept_slot_position: bool,
     orderly: Vec<OrderlyRun>,
@@ -157,7 +159,7 @@ impl World {
         // With the default, some worlds have somebody who decides about each poison event; the others have none.
         server.has_poison = action != OnPoison::Halt || seed % 10 == 6;
         brokers.lenient = !server.has_poison;
-        server.has_rare_poison = seed % 20 == 8;
+        server.has_rare_poison = matches!(seed % 40, 8 | 18);
         server.keepalives_per_mille = if random.chance(500) { 100 } else { 3 };
         Self {
             stage: Stage::new(random, server, brokers, action),
@@ -165,6 +167,7 @@ impl World {
             is_stopping: false,
             is_calm: false,
             fail_fast: seed % 16 == 5,
+            is_synchronized: seed % 20 == 8,
             accept_slot_position: false,
             orderly: Vec::new(),
             process_began: vec![0; partitions],
@@ -385,6 +388,10 @@ impl World {
             // From the slot's own position what an orderly stop had finished may come again.
             self.accept_slot_position = true;
             self.orderly.clear();
+            if stage.action == OnPoison::Park {
+                assert!(!self.is_synchronized, "the standby had everything");
+                stage.reconcile(&server, &table);
+            }
         } else if !server.has_poison || stage.action != OnPoison::Halt {
             // The next start is all it needs.
         } else if let Some(row) = culprit {
@@ -423,6 +430,7 @@ impl World {
                 stage.server.borrow_mut().restart();
                 true
             }
+            Fault::ProcessKilled | Fault::StateLost if self.needs_memory() => false,
             Fault::ProcessKilled => {
                 self.end_process();
                 true
@@ -467,13 +475,18 @@ impl World {
         self.outcome.faults[kind] += u64::from(happened);
     }
 
-    /// Beside parked rows the standby has all that was sent, which is what docs/operations.md asks for.
+    /// Beside parked rows a standby that lags takes away what only the process and its state file know of
+    /// (docs/delivery-guarantee.md).
+    fn needs_memory(&self) -> bool {
+        self.stage.action == OnPoison::Park && !self.is_synchronized
+    }
+
     fn promote(&self) -> bool {
         let stage = &self.stage;
         {
             let mut random = stage.random.borrow_mut();
-            let parks = stage.action == OnPoison::Park;
-            let branch = stage.server.borrow_mut().promote(&mut random, parks);
+            let has_sent = self.is_synchronized;
+            let branch = stage.server.borrow_mut().promote(&mut random, has_sent);
             stage.table.borrow_mut().promote(branch);
         }
         stage.forget_lost();
