@@ -12,6 +12,9 @@
 //! | 3 | message bytes | [`decode()`] | [`Message`]: what the output plugin said |
 //! | 4 | [`Message`] | [`Transactions::handle`] | [`Step`]: what it means here, a [`Row`] with its [`TransactionId`] and [`Relation`] |
 //!
+//! A frame that is too large to be kept goes through an [`InsertSkim`] in pieces. What that keeps is opened in the same way, and
+//! [`InsertExcerpt`] makes a message of it.
+//!
 //! The way back has one noun, [`StatusUpdate`], which this crate only encodes. Positions are [`Lsn`]s,
 //! moments [`PgTimestamp`]s; whatever cannot be understood is a [`DecodeError`].
 //!
@@ -55,7 +58,9 @@ mod cursor;
 mod decode;
 mod envelope;
 mod error;
+mod insert_excerpt;
 mod insert_head;
+mod insert_skim;
 mod lsn;
 mod message;
 mod relation;
@@ -67,7 +72,9 @@ mod value;
 pub use decode::{decode, peek_relation_id};
 pub use envelope::{Envelope, StatusUpdate};
 pub use error::{DecodeError, Violation};
+pub use insert_excerpt::{InsertExcerpt, LeftOut};
 pub use insert_head::InsertHead;
+pub use insert_skim::{COLUMN_BYTES_MAX, InsertSkim, VALUES_BYTES_MAX};
 pub use lsn::{Lsn, ParseLsnError};
 pub use message::{Message, RelationIds};
 pub use relation::{Column, Relation};
