@@ -2,6 +2,7 @@
 
 use crate::error::ConnectError;
 use crate::message::{HEADER_BYTES, Header, server_error, tag_name};
+use crate::skim::{FirstBytes, Skim};
 use crate::socket::Stream;
 use crate::wire::{ANSWER_BYTES_MAX, READ_BYTES, Wire, log_notice};
 use bytes::{Buf, BufMut};
@@ -12,8 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The default of [`CopyBoth::set_frame_bytes_max`].
 pub const FRAME_BYTES_MAX_DEFAULT: u32 = 64 * 1024 * 1024;
-/// How much of a frame that is too large is shown.
-const HEAD_BYTES: u32 = 4 * 1024;
 /// Unsent bytes beyond this mean that the peer has stopped reading.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// How long a graceful end may take before the connection is simply closed.
@@ -33,12 +32,11 @@ pub struct CopyBoth {
 pub enum Frame<'a> {
     /// The body of a CopyData message.
     Data(&'a [u8]),
-    /// A CopyData message above the limit. The rest of it is read past by the next call, without
-    /// being kept.
+    /// A CopyData message above the limit. It was read past without being kept.
     TooLarge {
         /// The size of the whole body.
         size_bytes: u64,
-        /// Its first bytes, at most 4 KiB.
+        /// What the [`Skim`] kept of it: its first 4 KiB, unless another one was set.
         head: &'a [u8],
     },
     /// The server ended the stream. Every further call says the same.
@@ -55,6 +53,11 @@ impl CopyBoth {
     /// Bodies above this size are shown as [`Frame::TooLarge`].
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: u32) {
         self.frames.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// What is to be kept of such bodies. Call it before the first frame.
+    pub fn set_skim(&mut self, skim: Box<dyn Skim>) {
+        self.frames.skim = skim;
     }
 
     /// The next frame, waiting for it if need be.
@@ -112,24 +115,33 @@ impl CopyBoth {
 /// ```text
 ///            header + whole body            Data(len)
 ///   Between ───────────────────────────────────────────▶ Shown(n) ── next call ──▶ Between
-///      │     header above the limit + head    TooLarge                                ▲
-///      ├──────────────────────────────────────────────▶ Skip(n) ── n bytes dropped ───┘
+///      │     header above the limit                           TooLarge                ▲
+///      ├───────────────────────────▶ Passing(n) ── n bytes through the skim ──────────┘
 ///      └──── CopyDone, CommandComplete, ReadyForQuery ─▶ ended
 /// ```
 #[derive(Debug)]
 struct Frames<S> {
     wire: Wire<S>,
     frame_bytes_max: u32,
-    /// Bytes at the front of the input that the caller has seen, or that nobody is to see. May be
-    /// more than the input holds: the rest is dropped as it arrives.
-    discard: u64,
+    skim: Box<dyn Skim>,
+    /// Bytes at the front of the input that the caller has seen, or that nobody is to see.
+    discard: usize,
+    /// The body above the limit that the input begins in.
+    passing: Option<Passing>,
     ended: bool,
+}
+
+/// A body that goes through the skim as it is read.
+#[derive(Debug, Clone, Copy)]
+struct Passing {
+    size_bytes: u32,
+    left_bytes: usize,
 }
 
 /// Where in the input the next thing to show is.
 enum Found {
     Data(Range<usize>),
-    TooLarge { size_bytes: u32, head: Range<usize> },
+    TooLarge { size_bytes: u32 },
     End,
 }
 
@@ -138,7 +150,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         Self {
             wire,
             frame_bytes_max: FRAME_BYTES_MAX_DEFAULT,
+            skim: Box::new(FirstBytes::default()),
             discard: 0,
+            passing: None,
             ended: false,
         }
     }
@@ -184,17 +198,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     /// Looks for the next frame in the buffer, passing over what is none.
     fn find(&mut self) -> Result<Option<Found>, ConnectError> {
         loop {
-            self.drop_discarded();
+            self.wire.input.advance(std::mem::take(&mut self.discard));
             if self.ended {
                 return Ok(Some(Found::End));
             }
-            if self.discard > 0 {
-                return Ok(None);
+            if let Some(passing) = self.passing {
+                return Ok(self.pass(passing));
             }
             let Some(Header { tag, body_bytes }) = Header::parse(&self.wire.input)? else {
                 return Ok(None);
             };
-            let too_large = tag == b'd' && body_bytes > self.frame_bytes_max;
+            if tag == b'd' && body_bytes > self.frame_bytes_max {
+                self.discard = HEADER_BYTES;
+                self.skim.begin();
+                self.passing = Some(Passing {
+                    size_bytes: body_bytes,
+                    left_bytes: body_bytes as usize,
+                });
+                continue;
+            }
             if tag != b'd' && body_bytes > ANSWER_BYTES_MAX {
                 let context = format!(
                     "message {} of {body_bytes} bytes in the stream",
@@ -202,22 +224,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
                 );
                 return Err(ConnectError::protocol(context));
             }
-            let needed = if too_large {
-                body_bytes.min(HEAD_BYTES)
-            } else {
-                body_bytes
-            };
-            let place = HEADER_BYTES..HEADER_BYTES + needed as usize;
+            let place = HEADER_BYTES..HEADER_BYTES + body_bytes as usize;
             if self.wire.input.len() < place.end {
                 return Ok(None);
             }
-            self.discard = HEADER_BYTES as u64 + u64::from(body_bytes);
-            if too_large {
-                return Ok(Some(Found::TooLarge {
-                    size_bytes: body_bytes,
-                    head: place,
-                }));
-            }
+            self.discard = place.end;
             if tag == b'd' {
                 return Ok(Some(Found::Data(place)));
             }
@@ -226,31 +237,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         }
     }
 
-    fn drop_discarded(&mut self) {
-        let here = usize::try_from(self.discard)
-            .unwrap_or(usize::MAX)
-            .min(self.wire.input.len());
+    /// Takes of a body what has been read. It is found once that was the rest of it.
+    fn pass(&mut self, mut passing: Passing) -> Option<Found> {
+        let here = self.wire.input.len().min(passing.left_bytes);
+        self.skim
+            .pass(self.wire.input.get(..here).unwrap_or_default());
         self.wire.input.advance(here);
-        self.discard -= here as u64;
+        passing.left_bytes -= here;
+        self.passing = (passing.left_bytes > 0).then_some(passing);
+        let size_bytes = passing.size_bytes;
+        self.passing
+            .is_none()
+            .then_some(Found::TooLarge { size_bytes })
     }
 
     fn show(&self, found: Found) -> Frame<'_> {
         let slice = |place: Range<usize>| self.wire.input.get(place).unwrap_or_default();
         match found {
             Found::Data(place) => Frame::Data(slice(place)),
-            Found::TooLarge { size_bytes, head } => Frame::TooLarge {
+            Found::TooLarge { size_bytes } => Frame::TooLarge {
                 size_bytes: size_bytes.into(),
-                head: slice(head),
+                head: self.skim.kept(),
             },
             Found::End => Frame::End,
         }
     }
 
-    /// Room for the rest of the frame under way, at least one read. Called between frames only.
+    /// Room for the rest of the frame under way, at least one read. Called when there is none to show.
     fn bytes_wanted(&self) -> usize {
-        if self.discard > 0 {
-            return READ_BYTES;
-        }
         let body_bytes = match Header::parse(&self.wire.input) {
             Ok(Some(header)) if header.body_bytes <= self.frame_bytes_max => header.body_bytes,
             _ => 0,

@@ -146,7 +146,7 @@ async fn the_end_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_huge_frame_is_skipped_without_being_kept() {
+async fn a_huge_frame_passes_by_without_being_kept() {
     const SIZE: u32 = 300 * 1024 * 1024;
     let (mut frames, mut theirs) = frames(1024 * 1024);
     let writer = tokio::spawn(async move {
@@ -160,25 +160,66 @@ async fn a_huge_frame_is_skipped_without_being_kept() {
         theirs.write_all(&message(b'd', b"after")).await.unwrap();
         theirs
     });
-    match frames.next_frame().await.unwrap() {
-        Frame::TooLarge { size_bytes, head } => {
-            assert_eq!(size_bytes, u64::from(SIZE));
-            assert_eq!(head, [9; 4096]);
-        }
-        other => panic!("{other:?}"),
-    }
     let mut capacity_max = 0;
-    loop {
+    let mut all = Vec::new();
+    while all.len() < 2 {
         // Bounded work per poll lets the size be watched on the way.
-        if let Some(frame) = poll_once(&mut frames) {
-            assert_eq!(frame, Seen::Data(b"after".to_vec()));
-            break;
-        }
+        all.extend(poll_once(&mut frames));
         capacity_max = capacity_max.max(frames.wire.input.capacity());
         tokio::task::yield_now().await;
     }
+    let head = vec![9; 4096];
+    assert_eq!(
+        all,
+        [
+            Seen::TooLarge(SIZE.into(), head),
+            Seen::Data(b"after".to_vec())
+        ]
+    );
     assert!(capacity_max <= 2 * 1024 * 1024, "{capacity_max}");
     writer.await.unwrap();
+}
+
+/// Notes how often it was begun and what passed since.
+#[derive(Debug, Default)]
+struct Noting(Vec<u8>);
+
+impl Skim for Noting {
+    fn begin(&mut self) {
+        let bodies = self.0.first().map_or(1, |bodies| bodies + 1);
+        self.0 = vec![bodies];
+    }
+
+    fn pass(&mut self, piece: &[u8]) {
+        self.0.extend(piece);
+    }
+
+    fn kept(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[tokio::test]
+async fn a_skim_of_ones_own_decides_what_is_shown() {
+    let bodies = [vec![7; 11], vec![8; 10], vec![9; 12]];
+    let bytes: Vec<u8> = bodies.iter().flat_map(|body| message(b'd', body)).collect();
+    for split in 0..=bytes.len() {
+        let (mut frames, mut theirs) = frames(4096);
+        frames.frame_bytes_max = 10;
+        frames.skim = Box::<Noting>::default();
+        let mut all = Vec::new();
+        for piece in [&bytes[..split], &bytes[split..]] {
+            theirs.write_all(piece).await.unwrap();
+            all.extend(std::iter::from_fn(|| poll_once(&mut frames)));
+        }
+        let noted = |body: u8, bytes| [&[body][..], bytes].concat();
+        let expected = [
+            Seen::TooLarge(11, noted(1, &bodies[0])),
+            Seen::Data(bodies[1].clone()),
+            Seen::TooLarge(12, noted(2, &bodies[2])),
+        ];
+        assert_eq!(all, expected, "split at {split}");
+    }
 }
 
 #[tokio::test]
@@ -231,8 +272,14 @@ async fn the_servers_error_ends_the_stream() {
 
 #[tokio::test]
 async fn a_lost_connection_is_unreachable_also_in_the_middle_of_a_frame() {
-    for sent in [&b""[..], b"d\0\0", b"d\0\0\0\x09abc"] {
+    for (sent, limit) in [
+        (&b""[..], 9),
+        (b"d\0\0", 9),
+        (b"d\0\0\0\x09abc", 9),
+        (b"d\0\0\0\x09abc", 2),
+    ] {
         let (mut frames, mut theirs) = frames(4096);
+        frames.frame_bytes_max = limit;
         theirs.write_all(sent).await.unwrap();
         drop(theirs);
         let error = frames.next_frame().await.unwrap_err();

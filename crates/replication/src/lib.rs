@@ -43,6 +43,7 @@ mod passfile;
 mod quote;
 mod secret;
 mod session;
+mod skim;
 mod socket;
 mod sql;
 mod tls;
@@ -55,6 +56,7 @@ pub use dsn::ConnectOptions;
 pub use error::{AuthFailure, ConnectError, ServerError, TlsFailure};
 pub use quote::{quote_ident, quote_literal};
 pub use secret::Secret;
+pub use skim::Skim;
 
 use session::Purpose;
 

@@ -26,8 +26,8 @@ pub(crate) struct Message {
     pub(crate) body: Bytes,
 }
 
-/// A stream with its buffers. Invariant: `input` begins at a message boundary except for the
-/// `skip` bytes the copy layer may owe, and `output` holds exactly what the stream has not taken.
+/// A stream with its buffers. Invariant: `input` begins at a message boundary, or in a body that the copy
+/// layer takes in pieces, and `output` holds exactly what the stream has not taken.
 #[derive(Debug)]
 pub(crate) struct Wire<S> {
     stream: S,
