@@ -158,6 +158,47 @@ async fn b16_with_dead_letters_what_has_no_legal_topic_goes_there_with_its_paylo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_dead_letter_of_a_row_too_large_to_be_read_has_its_key_wherever_that_stands()
+-> Result<()> {
+    let fixture = Fixture::bare("dead_large").await?;
+    fixture.create_payload_first().await?;
+    let mut orders = fixture.consumer(&["order"])?;
+    let mut dead = fixture.consumer(&["dead"])?;
+    let config = with_dead_letters(&fixture, fixture.config());
+    let connector = fixture
+        .start_with(&config.with_text("source.frame_bytes_max", "16KiB"))
+        .await?;
+    let client = fixture.client().await?;
+    let slot = fixture.watch_slot().await?;
+    let row = client
+        .query_one(
+            "INSERT INTO outbox (aggregatetype, aggregateid, payload)
+             VALUES ('order', '1', to_jsonb(repeat('x', 100000))) RETURNING id::text",
+            &[],
+        )
+        .await?;
+    let large: String = row.try_get(0)?;
+    insert(&client, "order", Some("1")).await?;
+    orders.wait_for_events(1, SOON).await?;
+    let letters = dead.wait_for_events(1, SOON).await?;
+    let letter = &letters[0];
+    ensure!(
+        letter.id() == large && letter.key_text() == "1",
+        "{letter:?}"
+    );
+    for (name, value) in [
+        ("posthaste.error.code", "PH0402"),
+        ("posthaste.error.stage", "read"),
+        // With the two quotes that make it JSON.
+        ("posthaste.payload.bytes_left_out", "100002"),
+    ] {
+        ensure!(letter.header(name) == Some(value), "{name}: {letter:?}");
+    }
+    slot.catches_up(SOON).await?;
+    connector.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_that_is_refused_stops() -> Result<()> {
     let fixture = Fixture::new("dead_refused").await?;
     let _orders = fixture.consumer(&["order"])?;

@@ -111,6 +111,22 @@ impl Fixture {
         Ok(fixture)
     }
 
+    /// Makes an outbox table in which the payload stands before all other columns, its publication and its slot.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn create_payload_first(&self) -> Result<()> {
+        self.sql(&format!(
+            "CREATE TABLE public.outbox (
+                 payload jsonb, id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text NOT NULL,
+                 aggregateid text, aggregate_version bigint);
+             CREATE PUBLICATION {} FOR TABLE public.outbox WITH (publish = 'insert')",
+            self.publication
+        ))
+        .await?;
+        self.create_slot().await
+    }
+
     /// Makes the tables for parked and skipped events, as `sql/` has them, for the test's role.
     ///
     /// # Errors

@@ -330,10 +330,10 @@ codes! {
         "As many events wait as `poison.parked_rows_max` or `poison.parked_bytes_max` allow; the position stays before the next one.",
         "Retry or discard what is parked (`posthaste parked list`), or raise the limit.";
     ParkedAggregateUnknown = 508, "aggregate of a too large row unknown",
-        "The row is larger than `source.frame_bytes_max`, and the columns of its aggregate lie behind the first 4 KiB that are kept, so it cannot be parked in its place.",
+        "The row is larger than `source.frame_bytes_max`, and a column of its aggregate is not kept: it is larger than 4 KiB, or 64 KiB of columns before it are kept already. So it cannot be parked in its place.",
         "Raise `source.frame_bytes_max`, or pass the event over with `posthaste skip`.";
     ParkedRowPartial = 509, "parked row not whole",
-        "Only the beginning of a parked row is known, since it was larger than `source.frame_bytes_max`; it cannot be published as it is.",
+        "Not all columns of a parked row are known, since it was larger than `source.frame_bytes_max`; it cannot be published as it is.",
         "Give the missing columns with `posthaste parked edit`, or discard it.";
     ParkedBehind = 510, "parked behind an event of its aggregate",
         "The event itself is well; an earlier one of its aggregate is parked, and it must not overtake it.",

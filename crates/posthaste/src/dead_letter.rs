@@ -1,6 +1,6 @@
 //! Dead letters: the record that could not be published, with headers that say why.
 
-use pgoutput::Row;
+use pgoutput::{LeftOut, Row};
 use router::{Place, Record, RecordBuffer, RecordBuilder, RowSummary};
 
 use crate::poison::Reason;
@@ -15,11 +15,13 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Appends the dead letter of a row: the `refused` record if there was one, else what the row says of itself.
+    /// Appends the dead letter of a row: the `refused` record if there was one, else what the row says of itself, as far as
+    /// it was kept.
     pub(crate) fn write(
         &self,
         row: &Row<'_>,
         summary: &RowSummary<'_>,
+        left_out: &LeftOut,
         refused: Option<Record<'_>>,
         reason: &Reason,
         out: &mut RecordBuffer,
@@ -28,7 +30,7 @@ impl DeadLetters {
         letter.set_topic([self.topic.as_str()]);
         let payload_bytes = match &refused {
             Some(record) => self.copy(record, &mut letter),
-            None => self.summarize(summary, &mut letter),
+            None => self.summarize(summary, left_out, &mut letter),
         };
         let row_id = row.id().to_string();
         let (code, lsn) = (reason.code.to_string(), row.lsn.to_string());
@@ -70,9 +72,18 @@ impl DeadLetters {
         left_out
     }
 
-    fn summarize(&self, summary: &RowSummary<'_>, letter: &mut RecordBuilder<'_>) -> Option<usize> {
+    fn summarize(
+        &self,
+        summary: &RowSummary<'_>,
+        not_kept: &LeftOut,
+        letter: &mut RecordBuilder<'_>,
+    ) -> Option<usize> {
         letter.put(Place::Key, summary.aggregate_id);
-        let left_out = Some(summary.payload_bytes()).filter(|bytes| *bytes > self.bytes_max);
+        let payload = summary.payload_column;
+        let left_out = match payload.and_then(|column| not_kept.bytes_of(column)) {
+            Some(bytes) => Some(bytes as usize),
+            None => Some(summary.payload_bytes()).filter(|bytes| *bytes > self.bytes_max),
+        };
         if left_out.is_none() {
             summary.put_payload(letter);
         }

@@ -169,10 +169,10 @@ pub(crate) fn intake(error: IntakeError, confirmed: Lsn) -> Problem {
             format!("row of {table} at LSN {lsn}"),
         )
         .found(format!(
-            "{size_bytes} bytes, and its aggregate is not in the first 4 KiB; {}",
+            "{size_bytes} bytes, and a column of its aggregate is too large to be kept; {}",
             stays(confirmed)
         ))
-        .needed("the columns of the aggregate, to park it in its place")
+        .needed("type and id of the aggregate, of 4 KiB at most each, to park it in its place")
         .fix("raise source.frame_bytes_max, or pass over the event: posthaste skip"),
         IntakeError::ParkingFull {
             row,

@@ -5,7 +5,7 @@
 
 use debezium::offset::{SkipRule, Skipper};
 use pgoutput::{
-    DecodeError, Envelope, InsertHead, Lsn, Message, Operation, Relation, RowId, Step,
+    DecodeError, Envelope, InsertExcerpt, Lsn, Message, Operation, Relation, RowId, Step,
     TransactionId, Transactions, decode, peek_relation_id,
 };
 use router::RouteError;
@@ -142,7 +142,7 @@ pub enum IntakeError {
         /// Size of the whole frame.
         size_bytes: u64,
     },
-    /// The same, and it cannot be parked: the columns of its aggregate are not among those that are known.
+    /// The same, and it cannot be parked: not all of its aggregate is known.
     #[error(
         "a row of {table} at LSN {lsn} is too large: {size_bytes} bytes, and its aggregate is not known"
     )]
@@ -280,7 +280,8 @@ impl Intake {
         }
     }
 
-    /// Takes the beginning of a frame whose body was larger than `frame_bytes_max` and was read past.
+    /// Takes what an [`InsertSkim`](pgoutput::InsertSkim) kept of a frame whose body was larger than `frame_bytes_max` and
+    /// was read past.
     ///
     /// # Errors
     ///
@@ -289,10 +290,10 @@ impl Intake {
     pub fn handle_too_large(
         &mut self,
         size_bytes: u64,
-        head: &[u8],
+        excerpt: &[u8],
         batch: &mut Batch,
     ) -> Result<Taken, IntakeError> {
-        let (start_lsn, wal_end, message) = match Envelope::parse(head)? {
+        let (start_lsn, wal_end, message) = match Envelope::parse(excerpt)? {
             Envelope::XLogData {
                 start_lsn,
                 wal_end,
@@ -302,9 +303,10 @@ impl Intake {
             Envelope::Keepalive { wal_end, .. } => return Ok(Taken::Data { wal_end }),
         };
         // Only an insert makes a record; an update or delete of the outbox never does.
-        let insert = peek_relation_id(message)
-            .filter(|id| self.routing.is_outbox(*id))
-            .and_then(|_| InsertHead::read(message));
+        let insert = match peek_relation_id(message) {
+            Some(id) if self.routing.is_outbox(id) => InsertExcerpt::read(message)?,
+            _ => None,
+        };
         let Some(insert) = insert else {
             self.transactions.pass_over(message);
             self.ignored.inserts += 1;
@@ -324,13 +326,9 @@ impl Intake {
             if is_published(is_done, self.taken_over.as_mut(), place, &mut self.ignored) {
                 return Ok(Taken::Data { wal_end });
             }
-            let became = self.poison.take_too_large(
-                error,
-                &row,
-                insert.known_columns,
-                &self.routing,
-                batch,
-            )?;
+            let became =
+                self.poison
+                    .take_too_large(error, &row, &insert.left_out, &self.routing, batch)?;
             poison::enter(became, row.insert_index + 1, batch);
         }
         Ok(Taken::Data { wal_end })

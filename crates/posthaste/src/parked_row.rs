@@ -1,6 +1,6 @@
 //! A parked row: all that is needed to route it again, whenever and wherever that is.
 
-use pgoutput::{Column, Lsn, PgTimestamp, Relation, Row, RowId, TransactionId, Value};
+use pgoutput::{Column, LeftOut, Lsn, PgTimestamp, Relation, Row, RowId, TransactionId, Value};
 use router::{RowSummary, TableName};
 
 use crate::poison::Reason;
@@ -38,16 +38,16 @@ pub struct ParkedColumn {
     pub column: Column,
     /// Its text; `None` for NULL.
     pub value: Option<Vec<u8>>,
-    /// Whether the value is known. Of a row that was too large only the first ones are.
+    /// Whether the value is known. Of a row that was too large the large ones are not.
     pub is_known: bool,
 }
 
 impl ParkedRow {
-    /// Keeps a row of which the first `known_columns` columns are as they were sent.
+    /// Keeps a row whose columns are as they were sent, but for those left out.
     pub(crate) fn new(
         row: &Row<'_>,
         summary: &RowSummary<'_>,
-        known_columns: usize,
+        left_out: &LeftOut,
         reason: Reason,
     ) -> Self {
         let columns = row.relation.columns.iter().zip(row.tuple.columns());
@@ -59,7 +59,7 @@ impl ParkedRow {
                     Value::Text(text) => Some(text.to_vec()),
                     Value::Null | Value::UnchangedToast | Value::Binary(_) => None,
                 },
-                is_known: at < known_columns,
+                is_known: left_out.bytes_of(at).is_none(),
             });
         Self {
             row: row.id(),

@@ -3,7 +3,7 @@
 //! Pure. Whether something is poison is decided in `policy`; here it is done: the row is passed over, replaced by a dead
 //! letter, or put aside to be parked. What is put aside has to be durable before the batch it came with is handed over.
 
-use pgoutput::{Row, RowId};
+use pgoutput::{LeftOut, Row, RowId};
 use router::connect::Routed;
 use router::{RecordBuffer, RowSummary};
 use sink::{Batch, Entry};
@@ -219,12 +219,12 @@ impl Poison {
         Ok(())
     }
 
-    /// Does what the rules say with a row that was too large to be read. Its first columns are known, the others NULL.
+    /// Does what the rules say with a row that was too large to be read. Of its columns those left out are NULL.
     pub(crate) fn take_too_large(
         &mut self,
         error: IntakeError,
         row: &Row<'_>,
-        known_columns: usize,
+        left_out: &LeftOut,
         routing: &Routing,
         batch: &mut Batch,
     ) -> Result<Became, IntakeError> {
@@ -233,7 +233,7 @@ impl Poison {
         if self.watchlist.is_settled(id) || self.skip(id, event_id) {
             return Ok(Became::Settled);
         }
-        self.refuse(error, row, known_columns, routing, batch)
+        self.refuse(error, row, left_out, routing, batch)
     }
 
     /// A row of which something may be known; `None` if nothing is.
@@ -281,14 +281,17 @@ impl Poison {
         &mut self,
         error: IntakeError,
         row: &Row<'_>,
-        known_columns: usize,
+        left_out: &LeftOut,
         routing: &Routing,
         batch: &mut Batch,
     ) -> Result<Became, IntakeError> {
         if self.rules.action == OnPoison::Halt || !policy::is_poison(&error, self.rules.tolerant) {
             return Err(error);
         }
-        let knows_aggregate = |summary: RowSummary<'_>| summary.aggregate_columns <= known_columns;
+        let knows_aggregate = |summary: RowSummary<'_>| {
+            let mut columns = summary.aggregate_columns.into_iter().flatten();
+            columns.all(|column| left_out.bytes_of(column).is_none())
+        };
         if self.rules.action == OnPoison::Park && !routing.summary(row).is_some_and(knows_aggregate)
         {
             return Err(match error {
@@ -305,7 +308,7 @@ impl Poison {
             });
         }
         self.scratch.clear();
-        self.put_away(explain::reason(&error), row, known_columns, routing, batch)
+        self.put_away(explain::reason(&error), row, left_out, routing, batch)
     }
 
     /// Does what the rules say. A record in `scratch` is the one that was refused.
@@ -313,7 +316,7 @@ impl Poison {
         &mut self,
         reason: Reason,
         row: &Row<'_>,
-        known_columns: usize,
+        left_out: &LeftOut,
         routing: &Routing,
         batch: &mut Batch,
     ) -> Result<Became, IntakeError> {
@@ -322,16 +325,16 @@ impl Poison {
         };
         let became = match self.rules.action {
             OnPoison::Park => {
-                let parked = ParkedRow::new(row, &summary, known_columns, reason.clone());
+                let parked = ParkedRow::new(row, &summary, left_out, reason.clone());
                 self.park(parked)?;
                 self.tally.parked += 1;
                 Became::Settled
             }
             OnPoison::DeadLetterTopic => {
                 let refused = (!self.scratch.is_empty()).then(|| self.scratch.get(0));
-                self.rules
-                    .dead_letters
-                    .write(row, &summary, refused, &reason, &mut batch.records);
+                let letters = &self.rules.dead_letters;
+                let out = &mut batch.records;
+                letters.write(row, &summary, left_out, refused, &reason, out);
                 self.tally.dead_lettered += 1;
                 Became::Routed(Routed::Record)
             }
@@ -389,7 +392,7 @@ pub(crate) fn enter(became: Became, inserts: u64, batch: &mut Batch) {
 }
 
 /// All columns of a row are known.
-const ALL: usize = usize::MAX;
+const ALL: &LeftOut = &LeftOut::NOTHING;
 
 /// Rows put aside are written down when they hold this many bytes.
 const ASIDE_BYTES_MAX: u64 = 1024 * 1024;

@@ -1,6 +1,6 @@
 //! What becomes of poison events between rows that are well.
 
-use pgoutput::{Lsn, RowId};
+use pgoutput::{InsertSkim, Lsn, RowId};
 use router::{Router, RouterConfig};
 use sink::{Batch, Entry, OpenTransaction, Position};
 
@@ -25,9 +25,16 @@ fn begin(final_lsn: u64) -> Vec<u8> {
     data(&message)
 }
 
+/// The columns of the table.
+const COLUMNS: [&str; 4] = ["id", "aggregatetype", "aggregateid", "payload"];
+
 fn relation(schema: &str) -> Vec<u8> {
+    relation_of(schema, COLUMNS)
+}
+
+fn relation_of(schema: &str, columns: [&str; 4]) -> Vec<u8> {
     let mut message = format!("R\0\0\0\x05{schema}\0outbox\0d\0\x04").into_bytes();
-    for name in ["id", "aggregatetype", "aggregateid", "payload"] {
+    for name in columns {
         message.push(0);
         message.extend(name.as_bytes());
         message.extend(b"\0\0\0\0\x19\xFF\xFF\xFF\xFF");
@@ -36,8 +43,12 @@ fn relation(schema: &str) -> Vec<u8> {
 }
 
 fn row_message(id: &str, aggregate_type: &str, key: Option<&str>) -> Vec<u8> {
+    insert_message([Some(id), Some(aggregate_type), key, Some("payload")])
+}
+
+fn insert_message(values: [Option<&str>; 4]) -> Vec<u8> {
     let mut message = b"I\0\0\0\x05N\0\x04".to_vec();
-    for value in [Some(id), Some(aggregate_type), key, Some("payload")] {
+    for value in values {
         match value {
             None => message.push(b'n'),
             Some(text) => {
@@ -52,6 +63,19 @@ fn row_message(id: &str, aggregate_type: &str, key: Option<&str>) -> Vec<u8> {
 
 fn row(id: &str, aggregate_type: &str, key: &str) -> Vec<u8> {
     data(&row_message(id, aggregate_type, Some(key)))
+}
+
+/// What is kept of a row that is too large.
+fn excerpt(values: [Option<&str>; 4]) -> Vec<u8> {
+    let mut skim = InsertSkim::new();
+    skim.begin();
+    skim.pass(&data(&insert_message(values)));
+    skim.excerpt().to_vec()
+}
+
+/// A value that is not kept.
+fn large() -> String {
+    "x".repeat(5000)
 }
 
 fn id(text: &str) -> RowId {
@@ -311,37 +335,128 @@ fn with_halt_and_at_the_limit_it_stops() {
     );
 }
 
+/// The columns of a table in which the payload comes first.
+const PAYLOAD_FIRST: [&str; 4] = ["payload", "id", "aggregatetype", "aggregateid"];
+
 #[test]
-fn a_row_too_large_is_parked_if_its_aggregate_is_known() {
-    let whole = row_message("1", "order", Some("a"));
-    let cut = |bytes: usize| data(&whole[..bytes]);
+fn a_row_too_large_is_parked_wherever_its_aggregate_stands() {
+    let large = large();
+    let first = [Some(large.as_str()), Some("1"), Some("order"), Some("a")];
+    let last = [Some("1"), Some("order"), Some("a"), Some(large.as_str())];
+    let no_key = [Some("1"), Some("order"), None, Some(large.as_str())];
+    for (names, values, key) in [
+        (PAYLOAD_FIRST, first, Some("a")),
+        (COLUMNS, last, Some("a")),
+        (COLUMNS, no_key, None),
+    ] {
+        let mut intake = intake(rules(OnPoison::Park), Watchlist::default());
+        let mut batch = take(&mut intake, &[relation_of("public", names)]).expect("it goes on");
+        intake
+            .handle_too_large(99_999, &excerpt(values), &mut batch)
+            .expect("its aggregate is known");
+        let parked = intake.poison().take_aside().rows.remove(0);
+        assert_eq!(
+            (parked.row, parked.unknown_column()),
+            (id("0/10#0"), Some("payload"))
+        );
+        assert_eq!(parked.columns.iter().filter(|c| !c.is_known).count(), 1);
+        assert_eq!(parked.event_id.as_deref(), Some("1"));
+        assert_eq!(parked.aggregate_id.as_deref(), key.map(str::as_bytes));
+        let behind =
+            insert_message(values.map(|value| value.map(|text| &text[..text.len().min(9)])));
+        intake
+            .handle_frame(&data(&behind), 0, &mut batch)
+            .expect("it goes on");
+        let behind = intake.poison().take_aside().rows;
+        assert_eq!(behind.len(), usize::from(key.is_some()), "{names:?}");
+    }
+}
+
+#[test]
+fn a_row_too_large_of_which_all_is_kept_is_parked_whole() {
     let mut intake = intake(rules(OnPoison::Park), Watchlist::default());
     let mut batch = take(&mut intake, &[]).expect("it goes on");
+    let values = [Some("1"), Some("order"), Some("a"), Some("{}")];
     intake
-        .handle_too_large(99_999, &cut(whole.len() - 1), &mut batch)
-        .expect("its aggregate is known");
-    let parked = intake.poison().take_aside().rows.remove(0);
-    assert_eq!(
-        (parked.row, parked.unknown_column()),
-        (id("0/10#0"), Some("payload"))
-    );
-    let error = intake
-        .handle_too_large(99_999, &cut(20), &mut batch)
-        .expect_err("its aggregate is not known");
-    assert!(
-        matches!(error, IntakeError::AggregateUnknown { .. }),
-        "{error:?}"
-    );
-    // The next row has its number all the same.
-    intake
-        .handle_frame(&row("3", "order", "b"), 0, &mut batch)
+        .handle_too_large(99_999, &excerpt(values), &mut batch)
         .expect("it goes on");
-    assert_eq!(batch.entries.last(), Some(&Entry::Record { inserts: 3 }));
+    let parked = intake.poison().take_aside().rows.remove(0);
+    assert_eq!(parked.unknown_column(), None);
+    assert_eq!(parked.reason.code, Code::FrameTooLarge);
+}
+
+#[test]
+fn a_row_whose_aggregate_is_too_large_is_not_parked() {
+    let large = large();
+    for values in [
+        [Some("1"), Some("order"), Some(large.as_str()), Some("{}")],
+        [Some("1"), Some(large.as_str()), Some("a"), Some("{}")],
+    ] {
+        let mut intake = intake(rules(OnPoison::Park), Watchlist::default());
+        let mut batch = take(&mut intake, &[]).expect("it goes on");
+        let error = intake
+            .handle_too_large(99_999, &excerpt(values), &mut batch)
+            .expect_err("its aggregate is not known");
+        assert!(
+            matches!(error, IntakeError::AggregateUnknown { .. }),
+            "{error:?}"
+        );
+        // The next row has its number all the same.
+        intake
+            .handle_frame(&row("3", "order", "b"), 0, &mut batch)
+            .expect("it goes on");
+        assert_eq!(batch.entries.last(), Some(&Entry::Record { inserts: 2 }));
+        // What asks for no order needs no aggregate.
+        for action in [OnPoison::Skip, OnPoison::DeadLetterTopic] {
+            let mut intake = self::intake(rules(action), Watchlist::default());
+            let mut batch = take(&mut intake, &[]).expect("it goes on");
+            intake
+                .handle_too_large(99_999, &excerpt(values), &mut batch)
+                .expect("it goes on");
+        }
+    }
+}
+
+#[test]
+fn the_dead_letter_of_a_row_too_large_says_how_large_its_payload_was() {
+    let large = large();
+    let mut intake = intake(rules(OnPoison::DeadLetterTopic), Watchlist::default());
+    let described = relation_of("public", PAYLOAD_FIRST);
+    let mut batch = take(&mut intake, &[described]).expect("it goes on");
+    let values = [Some(large.as_str()), Some("1"), Some("order"), Some("a")];
+    intake
+        .handle_too_large(99_999, &excerpt(values), &mut batch)
+        .expect("a dead letter is made of it");
+    let letter = batch.records.get(0);
+    assert_eq!((letter.key, letter.payload), (Some(&b"a"[..]), None));
+    let header = |wanted| {
+        let mut headers = letter.headers();
+        headers.find(|(name, _)| *name == wanted)?.1
+    };
+    assert_eq!(header("id"), Some(&b"1"[..]));
+    assert_eq!(
+        header("posthaste.payload.bytes_left_out"),
+        Some(&b"5000"[..])
+    );
+}
+
+#[test]
+fn a_row_too_large_that_cannot_be_understood_is_an_error() {
+    let large = large();
+    let mut excerpt = excerpt([Some(large.as_str()), Some("1"), Some("order"), Some("a")]);
+    excerpt.truncate(excerpt.len() - 1);
+    for action in [OnPoison::Park, OnPoison::Skip] {
+        let mut intake = intake(rules(action), Watchlist::default());
+        let mut batch = take(&mut intake, &[]).expect("it goes on");
+        let error = intake
+            .handle_too_large(99_999, &excerpt, &mut batch)
+            .expect_err("the stream cannot be trusted");
+        assert!(matches!(error, IntakeError::Decode(_)), "{error:?}");
+    }
 }
 
 #[test]
 fn a_row_too_large_that_is_done_is_passed_over_and_counted() {
-    let whole = row_message("1", "order", Some("a"));
     let open = OpenTransaction {
         commit_lsn: Lsn::new(0x10),
         xid: 0,
@@ -353,9 +468,11 @@ fn a_row_too_large_that_is_done_is_passed_over_and_counted() {
     };
     let mut intake = intake(rules(OnPoison::DeadLetterTopic), Watchlist::default()).behind(done);
     let mut batch = take(&mut intake, &[]).expect("it goes on");
+    let large = large();
+    let values = [Some("1"), Some("order"), Some("a"), Some(large.as_str())];
     for records in [0, 1] {
         intake
-            .handle_too_large(99_999, &data(&whole[..whole.len() - 1]), &mut batch)
+            .handle_too_large(99_999, &excerpt(values), &mut batch)
             .expect("a dead letter is made of it, or it is done");
         assert_eq!(batch.records.len(), records);
     }

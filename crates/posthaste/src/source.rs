@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use pgoutput::Lsn;
-use replication::{ConnectError, CopyBoth, Frame, ReplicationClient, quote_ident};
+use pgoutput::{InsertSkim, Lsn};
+use replication::{ConnectError, CopyBoth, Frame, ReplicationClient, Skim, quote_ident};
 use router::connect::Catalog;
 use tokio_postgres::Client;
 use tracing::warn;
@@ -116,6 +116,7 @@ impl Opened {
         copy.set_frame_bytes_max(
             u32::try_from(settings.source.frame_bytes_max).unwrap_or(u32::MAX),
         );
+        copy.set_skim(Box::<RowSkim>::default());
         Ok(Source {
             copy,
             timing: Timing::for_server(
@@ -188,6 +189,24 @@ impl Feed for Source {
                 None => Ok((Lsn::new(u64::MAX), Catalog::new())),
             }
         })
+    }
+}
+
+/// Of a frame above the limit, what [`Intake::handle_too_large`](crate::intake::Intake::handle_too_large) takes.
+#[derive(Debug, Default)]
+struct RowSkim(InsertSkim);
+
+impl Skim for RowSkim {
+    fn begin(&mut self) {
+        self.0.begin();
+    }
+
+    fn pass(&mut self, piece: &[u8]) {
+        self.0.pass(piece);
+    }
+
+    fn kept(&self) -> &[u8] {
+        self.0.excerpt()
     }
 }
 

@@ -298,11 +298,8 @@ impl ConnectRouter {
             id: text(mapping.id),
             aggregate_type: text(mapping.route),
             aggregate_id: text(mapping.key),
-            aggregate_columns: [mapping.route, mapping.key]
-                .into_iter()
-                .filter_map(|slot| plan.index(slot))
-                .max()
-                .map_or(0, |last| last + 1),
+            aggregate_columns: [mapping.route, mapping.key].map(|slot| plan.index(slot)),
+            payload_column: plan.index(mapping.payload),
             payload: text(mapping.payload),
             payload_is_bytea: false,
         })

@@ -124,14 +124,9 @@ impl Router {
             id: text(self.mapping.id),
             aggregate_type: self.mapping.aggregate_type.and_then(text),
             aggregate_id: text(self.mapping.aggregate_id),
-            aggregate_columns: self
-                .mapping
-                .aggregate_type
-                .into_iter()
-                .chain([self.mapping.aggregate_id])
-                .filter_map(|slot| plan.index(slot))
-                .max()
-                .map_or(0, |last| last + 1),
+            aggregate_columns: [self.mapping.aggregate_type, Some(self.mapping.aggregate_id)]
+                .map(|slot| plan.index(slot?)),
+            payload_column: plan.index(self.mapping.payload),
             payload: text(self.mapping.payload),
             payload_is_bytea: plan.is_bytea(self.mapping.payload),
         })

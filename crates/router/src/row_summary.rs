@@ -16,8 +16,10 @@ pub struct RowSummary<'a> {
     pub aggregate_type: Option<&'a [u8]>,
     /// What the key is made from. Without it a row has no order to keep.
     pub aggregate_id: Option<&'a [u8]>,
-    /// How many columns, from the first on, one has to have for type and id of the aggregate.
-    pub aggregate_columns: usize,
+    /// The columns, counted from 0, that are type and id of the aggregate, where the table has them.
+    pub aggregate_columns: [Option<usize>; 2],
+    /// The column, counted from 0, that is the payload.
+    pub payload_column: Option<usize>,
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) payload_is_bytea: bool,
 }
