@@ -228,10 +228,9 @@ impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.count_event();
         self.note_login(level, facility, message);
-        // Of the warnings, one is about what we set ourselves, and comes with every client.
-        let notable =
-            level as i32 <= RDKafkaLogLevel::Warning as i32 && !message.contains(GAPLESS_GUARANTEE);
-        if notable && let Some(suppressed) = lock(&self.log_limit).admit(Instant::now()) {
+        if is_notable(level, message)
+            && let Some(suppressed) = lock(&self.log_limit).admit(Instant::now())
+        {
             tracing::warn!(target: "kafka", facility, suppressed, "{message}");
         } else {
             tracing::debug!(target: "kafka", facility, "{message}");
@@ -310,8 +309,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a line is for everybody's eyes. Of the warnings one is about what we set ourselves, and comes with every client;
+/// and one comes with the first producer of a cluster that has just started, which tries again by itself.
+fn is_notable(level: RDKafkaLogLevel, message: &str) -> bool {
+    level as i32 <= RDKafkaLogLevel::Warning as i32
+        && !message.contains(GAPLESS_GUARANTEE)
+        && !message.contains(COORDINATOR_LOADING)
+}
+
 /// librdkafka calls this property experimental.
 const GAPLESS_GUARANTEE: &str = "property enable.gapless.guarantee is experimental";
+
+/// Kafka's words while it reads what is needed to give a producer its number.
+const COORDINATOR_LOADING: &str = "Coordinator load in progress";
 
 /// librdkafka's words when it keeps our certificate to itself: a line in its log, and no error.
 const CERTIFICATE_WITHHELD: &str = "not sending any client certificates";
@@ -361,6 +371,20 @@ mod tests {
         assert_eq!(limit.admit(start + Duration::from_secs(59)), None);
         assert_eq!(limit.admit(start + WARNING_GAP), Some(2));
         assert_eq!(limit.admit(start + WARNING_GAP * 2), Some(0));
+    }
+
+    #[test]
+    fn what_every_start_brings_is_no_warning() {
+        let warning = RDKafkaLogLevel::Warning;
+        for line in [
+            "Configuration property enable.gapless.guarantee is experimental: …",
+            "Failed to acquire idempotence PID from broker a/1: Broker: Coordinator load in progress: retrying",
+        ] {
+            assert!(!is_notable(warning, line), "{line}");
+        }
+        let line = "Failed to acquire idempotence PID from broker a/1: Broker: Not authorized";
+        assert!(is_notable(warning, line));
+        assert!(!is_notable(RDKafkaLogLevel::Notice, line));
     }
 
     #[test]
