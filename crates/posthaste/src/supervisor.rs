@@ -15,12 +15,10 @@ use crate::codes::Problem;
 use crate::config::{Config, Pipeline as Settings};
 use crate::connector_words;
 use crate::exactly_once::ExactlyOnce;
-use crate::feed::Feed;
 use crate::health::Health;
 use crate::intake::Intake;
 use crate::memory::Memory;
 use crate::metrics::PipelineMetrics;
-use crate::parked_table::ParkedTable;
 use crate::parking_lot::{Found, Hold, ParkingLot};
 use crate::pipeline::{Drained, Kept, Pipeline};
 use crate::poison::{Poison, Rules};
@@ -227,63 +225,67 @@ impl<S: Surroundings> Supervisor<S> {
     }
 
     async fn attempt_with(&mut self, publishing: &mut Publishing) -> Result<Drained, RunError> {
+        let mut shutdown = self.shutdown.clone();
+        // Whatever is waited for on the way to the stream, a stop is heard.
+        let Some(ready) = shutdown.unless_requested(self.prepare(publishing)).await else {
+            return Ok(left_behind(publishing, &mut self.memory, &self.hold));
+        };
+        self.stream(ready?, publishing).await
+    }
+
+    /// Everything on the way to the stream.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, whatever was done is right to be done again.
+    async fn prepare(&mut self, publishing: &mut Publishing) -> Result<ReadyIn<S>, RunError> {
         if self.fail_fast {
-            let asking = publishing.require_broker();
-            let Some(answer) = self.shutdown.unless_requested(asking).await else {
-                return Ok(left_behind(publishing, &mut self.memory, &self.hold));
-            };
-            answer?;
+            publishing.require_broker().await?;
         }
         // A slot that was read and is gone must not be made anew, whenever it goes.
         self.wanted.previous = self.memory.previous();
         let opening = self.surroundings.open(&self.settings, &self.wanted);
-        let Some(opened) = self.shutdown.unless_requested(opening).await else {
-            return Ok(left_behind(publishing, &mut self.memory, &self.hold));
-        };
-        let mut opened = opened?;
+        let mut opened = opening.await?;
         let checked = opened.checked().clone();
         self.heed_gap(publishing, checked.gap)?;
         let table = opened.table(&self.settings).await?;
         let found = Found::open(table, &self.wanted.slot, &self.rules).await?;
         let start = self.start_position(publishing, &checked).await?;
         if let Some(once) = &self.exactly_once {
-            let noting = once.note_beginning(&checked);
-            let Some(noted) = self.shutdown.unless_requested(noting).await else {
-                return Ok(left_behind(publishing, &mut self.memory, &self.hold));
-            };
-            noted?;
+            once.note_beginning(&checked).await?;
         }
         let starting = opened.start(&self.settings, &self.wanted, start.as_lsn());
-        let Some(source) = self.shutdown.unless_requested(starting).await else {
-            return Ok(left_behind(publishing, &mut self.memory, &self.hold));
-        };
-        let mut source = source?;
+        let mut source = starting.await?;
         let routing = self.routing(&checked)?;
-        let mut shutdown = self.shutdown.clone();
         let claiming = self.claim(&mut source, &checked, publishing, start, found);
-        let Some(claimed) = shutdown.unless_requested(claiming).await else {
-            return Ok(left_behind(publishing, &mut self.memory, &self.hold));
-        };
         let Claimed {
             done,
             watchlist,
             lot,
-        } = claimed?;
+        } = claiming.await?;
         self.resumed(start.as_lsn(), publishing.is_kafka_lost());
         let poison = Poison::new(self.rules.clone(), watchlist);
         let mut intake = self.intake(&checked, routing, poison).behind(done);
         intake.take_over(self.memory.taken_over());
-        self.stream(source, intake, start, publishing, lot).await
+        Ok(Ready {
+            source,
+            intake,
+            start,
+            lot,
+        })
     }
 
-    async fn stream<T: ParkedTable>(
+    async fn stream(
         &mut self,
-        source: impl Feed,
-        intake: Intake,
-        start: Confirmed,
+        ready: ReadyIn<S>,
         publishing: &mut Publishing,
-        lot: Option<ParkingLot<T>>,
     ) -> Result<Drained, RunError> {
+        let Ready {
+            source,
+            intake,
+            start,
+            lot,
+        } = ready;
         let began = self.clock.instant();
         let kept = Kept {
             publishing,
@@ -461,6 +463,20 @@ impl<S: Surroundings> Supervisor<S> {
         drained
     }
 }
+
+/// What a stream needs.
+struct Ready<F, T> {
+    source: F,
+    intake: Intake,
+    start: Confirmed,
+    lot: Option<ParkingLot<T>>,
+}
+
+/// The same in surroundings.
+type ReadyIn<S> = Ready<
+    <<S as Surroundings>::Opened as Opening>::Feed,
+    <<S as Surroundings>::Opened as Opening>::Table,
+>;
 
 /// A stop without a connection: the server cannot be told any more what is acknowledged, but a state file can keep it.
 fn left_behind(publishing: &Publishing, memory: &mut Memory, hold: &Hold) -> Drained {
