@@ -29,8 +29,12 @@ mod clock;
     reason = "shared with the decoder's own tests, which use more of it"
 )]
 mod encode;
+#[path = "sim/marks.rs"]
+mod marks;
 #[path = "sim/once.rs"]
 mod once;
+#[path = "sim/pace.rs"]
+mod pace;
 #[path = "sim/process.rs"]
 mod process;
 #[path = "sim/random.rs"]
@@ -48,6 +52,11 @@ mod trouble;
 #[path = "sim/world.rs"]
 mod world;
 
+use broker::Brokers;
+use posthaste::policy::OnPoison;
+use process::Process;
+use server::Server;
+use stage::Stage;
 use world::{FAULTS_MIN, Fault, Outcome, World};
 
 #[test]
@@ -96,6 +105,32 @@ fn the_promises_hold_for_every_seed() {
         total.repeats > 0,
         "crashes without a single repeat are no crashes"
     );
+}
+
+/// Connections, questions about the tables, taking them over and reading them: nobody answers the one that is waited for.
+#[test]
+fn a_stop_is_heard_whatever_is_waited_for_on_the_way_to_the_stream() {
+    for answers in 0..7 {
+        let stage = Stage::new(
+            random::Random::new(answers),
+            Server::new(1),
+            Brokers::new(1),
+            OnPoison::Park,
+            true,
+        );
+        stage.answers_left.set(Some(answers));
+        let mut process = Process::start(&stage, false, false);
+        for _ in 0..TURNS_MAX {
+            stage.clock.pass(10, 0);
+            assert!(process.turn().is_none(), "it ended by itself");
+        }
+        assert!(stage.is_waiting.get(), "{answers} answers are enough");
+        process.stop();
+        assert!(
+            process.turn().is_some(),
+            "not heard after {answers} answers"
+        );
+    }
 }
 
 #[test]
@@ -187,3 +222,6 @@ fn run(seed: u64) -> Outcome {
 const SEEDS: u64 = 10_000;
 const ONCE_SEEDS: u64 = 1_000;
 const EVENTS_MIN: u64 = 300;
+
+/// Longer than the way to the stream, and shorter than anybody waits for an answer.
+const TURNS_MAX: u64 = 200;

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use router::Record;
-use sink::{Delivery, EnqueueError, Producer, PublishError, Ticket};
+use sink::{Delivery, EnqueueError, Entry, Producer, PublishError, Ticket};
 
+use crate::marks::Marks;
 use crate::random::Random;
 use crate::server::Event;
 
@@ -23,6 +24,7 @@ pub(crate) struct Brokers {
     /// Events that were refused for good at least once.
     refused: HashSet<u64>,
     client: Client,
+    pub(crate) marks: Marks,
 }
 
 /// The client library of the process that runs now.
@@ -56,6 +58,7 @@ impl Brokers {
             dead_letters: HashSet::new(),
             refused: HashSet::new(),
             client: Client::new(partitions),
+            marks: Marks::default(),
         }
     }
 
@@ -247,6 +250,14 @@ impl Producer for SimProducer {
     fn purge(&mut self) {
         let mut brokers = self.0.borrow_mut();
         brokers.client = Client::new(brokers.logs.len());
+    }
+
+    fn begin_attempt(&mut self) {
+        self.0.borrow_mut().marks.begin_attempt();
+    }
+
+    fn passed(&mut self, entry: &Entry) {
+        self.0.borrow_mut().marks.pass(entry);
     }
 
     fn fatal_error(&self) -> Option<PublishError> {

@@ -36,10 +36,14 @@ impl fmt::Debug for Process {
 
 impl Process {
     pub(crate) fn start(stage: &Rc<Stage>, fail_fast: bool, accept_slot_position: bool) -> Self {
-        stage.attempted_at.set(None);
+        stage.pace.borrow_mut().begin_process();
         let (trigger, shutdown) = Shutdown::channel();
         let state_file = StateFile(Arc::clone(&stage.disk));
-        let memory = Memory::new(stage.disk.read(), Some(Box::new(state_file)));
+        let memory = if stage.has_state_file {
+            Memory::new(stage.disk.read(), Some(Box::new(state_file)))
+        } else {
+            Memory::new(None, None)
+        };
         let watched = Watched {
             metrics: stage.metrics.clone(),
             health: Health::new(),
@@ -77,6 +81,7 @@ impl Process {
 
     /// SIGTERM.
     pub(crate) fn stop(&self) {
+        self.stage.pace.borrow_mut().stop();
         self.trigger.request();
     }
 }

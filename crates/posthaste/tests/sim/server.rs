@@ -69,6 +69,8 @@ pub(crate) struct Server {
     confirmed: Lsn,
     confirmed_on_disk: Lsn,
     walsender: Option<Walsender>,
+    /// The link that nothing comes through any more, though neither end knows.
+    silent: Option<Rc<RefCell<Link>>>,
     /// Changes when all its connections end.
     session: u64,
 }
@@ -86,6 +88,7 @@ struct Walsender {
 pub(crate) struct Link {
     pub(crate) frames: VecDeque<Vec<u8>>,
     pub(crate) is_cut: bool,
+    pub(crate) is_silent: bool,
 }
 
 impl Server {
@@ -194,8 +197,24 @@ impl Server {
         }
     }
 
+    /// From now on nothing arrives, in either direction.
+    pub(crate) fn fall_silent(&mut self) -> bool {
+        let sender = self.walsender.take();
+        let is_new = sender.is_some();
+        if let Some(Walsender { link, .. }) = sender {
+            link.borrow_mut().is_silent = true;
+            self.silent = Some(link);
+        }
+        is_new
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.is_some()
+    }
+
     /// The process has ended this connection.
     pub(crate) fn hang_up(&mut self, link: &Rc<RefCell<Link>>) {
+        self.silent.take_if(|silent| Rc::ptr_eq(silent, link));
         let is_ours = |sender: &mut Walsender| Rc::ptr_eq(&sender.link, link);
         self.walsender.take_if(is_ours);
     }

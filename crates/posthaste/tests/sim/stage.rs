@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pgoutput::{Lsn, RowId};
 use posthaste::clock::Clock;
@@ -16,6 +16,7 @@ use posthaste::state_writer::Keep;
 use crate::broker::{Brokers, SimProducer};
 use crate::check::Exempt;
 use crate::clock::SimClock;
+use crate::pace::{Ended, Pace};
 use crate::random::Random;
 use crate::server::{Event, Server, Transaction};
 use crate::table::Table;
@@ -24,6 +25,7 @@ use crate::trouble::Trouble;
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) action: OnPoison,
+    pub(crate) has_state_file: bool,
     pub(crate) random: RefCell<Random>,
     pub(crate) clock: SimClock,
     pub(crate) server: RefCell<Server>,
@@ -38,7 +40,13 @@ pub(crate) struct Stage {
     pub(crate) trouble: Cell<Option<(Trouble, u64)>>,
     pub(crate) met: RefCell<Vec<Trouble>>,
     pub(crate) attempts: Cell<u64>,
-    pub(crate) attempted_at: Cell<Option<Instant>>,
+    pub(crate) pace: RefCell<Pace>,
+    /// Nobody answers the process.
+    pub(crate) is_waiting: Cell<bool>,
+    /// After so many answers there are no more; `None` for as chance will have it.
+    pub(crate) answers_left: Cell<Option<u64>>,
+    /// The last status update did not arrive.
+    pub(crate) is_last_word_lost: Cell<bool>,
     /// The primary fails after so many turns of the world.
     pub(crate) failing_in: Cell<Option<u64>>,
     /// Events of transactions before this one were checked when a status update passed them.
@@ -51,9 +59,11 @@ impl Stage {
         server: Server,
         brokers: Brokers,
         action: OnPoison,
+        has_state_file: bool,
     ) -> Rc<Self> {
         Rc::new(Self {
             action,
+            has_state_file,
             random: RefCell::new(random),
             clock: SimClock::new(),
             server: RefCell::new(server),
@@ -66,7 +76,10 @@ impl Stage {
             trouble: Cell::new(None),
             met: RefCell::default(),
             attempts: Cell::new(0),
-            attempted_at: Cell::new(None),
+            pace: RefCell::default(),
+            is_waiting: Cell::new(false),
+            answers_left: Cell::new(None),
+            is_last_word_lost: Cell::new(false),
             failing_in: Cell::new(None),
             checked: Cell::new(0),
         })
@@ -85,6 +98,27 @@ impl Stage {
         let millis = self.below(millis_max);
         let at = self.clock.instant() + Duration::from_millis(millis);
         self.clock.sleep_until(at).await;
+    }
+
+    /// Now and then there is no answer at all, for longer than anybody should wait.
+    pub(crate) async fn answers(&self) -> bool {
+        if !self.chance(NO_ANSWER_PER_MILLE) && self.answers_left.get() != Some(0) {
+            let left = self.answers_left.get();
+            self.answers_left.set(left.map(|left| left - 1));
+            return true;
+        }
+        let waiting = Waiting::begin(&self.is_waiting);
+        let at = self.clock.instant() + ANSWER_MAX;
+        self.clock.sleep_until(at).await;
+        drop(waiting);
+        false
+    }
+
+    /// The attempt ends here, and another one can follow.
+    pub(crate) fn end_attempt(&self, ended: Ended) {
+        self.pace
+            .borrow_mut()
+            .end_attempt(self.clock.instant(), ended);
     }
 
     /// The promise itself, at the moment it could be broken: what the server may forget is in the topics, in the table, or given
@@ -164,6 +198,22 @@ impl Stage {
     }
 }
 
+/// Somebody waits for an answer, until this is dropped.
+struct Waiting<'a>(&'a Cell<bool>);
+
+impl<'a> Waiting<'a> {
+    fn begin(is_waiting: &'a Cell<bool>) -> Self {
+        is_waiting.set(true);
+        Self(is_waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
 /// The state directory: what is written, and what waits to be.
 #[derive(Debug, Default)]
 pub(crate) struct Disk(Mutex<Files>);
@@ -223,3 +273,8 @@ impl Keep for StateFile {
         true
     }
 }
+
+const NO_ANSWER_PER_MILLE: u64 = 4;
+
+/// The system gives a connection up that does not answer.
+const ANSWER_MAX: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgoutput::{Lsn, RowId};
 use posthaste::catalog_watch::Outdated;
@@ -31,6 +31,7 @@ use sink::{Publisher, TransactionConfig};
 
 use crate::broker::SimProducer;
 use crate::clock::SimClock;
+use crate::pace::{self, Ended};
 use crate::server::Link;
 use crate::stage::Stage;
 use crate::trouble::Trouble;
@@ -61,8 +62,7 @@ impl Surroundings for SimSystem {
     async fn open(&mut self, _: &Settings, _: &Wanted) -> Result<SimOpened, RunError> {
         let stage = &self.stage;
         stage.begin_attempt();
-        stage.take_time(CONNECT_MILLIS_MAX).await;
-        stage.meet_trouble(0)?;
+        stage.connect(0).await?;
         let server = stage.server.borrow();
         Ok(SimOpened {
             session: server.session(),
@@ -95,21 +95,32 @@ impl Surroundings for SimSystem {
 }
 
 impl Stage {
-    /// Attempts are never made in a tight loop.
     fn begin_attempt(&self) {
-        let now = self.clock.instant();
-        if let Some(before) = self.attempted_at.replace(Some(now)) {
-            let pause = now.saturating_duration_since(before);
-            assert!(pause >= PAUSE_MIN, "a tight loop: {pause:?}");
-        }
+        self.pace.borrow_mut().begin_attempt(self.clock.instant());
         self.attempts.set(self.attempts.get() + 1);
+    }
+
+    /// A connection takes its time, or is not made.
+    async fn connect(&self, step: u64) -> Result<(), RunError> {
+        self.take_time(CONNECT_MILLIS_MAX).await;
+        if !self.answers().await {
+            self.end_attempt(Ended::InVain);
+            return Err(Trouble::Unreachable.error());
+        }
+        self.meet_trouble(step)
     }
 
     fn meet_trouble(&self, step: u64) -> Result<(), RunError> {
         match self.trouble.get() {
             Some((trouble, at)) if at == step => {
-                self.trouble.set(None);
+                // It may last.
+                if self.chance(500) {
+                    self.trouble.set(None);
+                }
                 self.met.borrow_mut().push(trouble);
+                if step < 3 && trouble.is_outage() {
+                    self.end_attempt(Ended::InVain);
+                }
                 Err(trouble.error())
             }
             _ => Ok(()),
@@ -132,8 +143,7 @@ impl Opening for SimOpened {
     }
 
     async fn table(&mut self, _: &Settings) -> Result<SimTable, RunError> {
-        self.stage.take_time(CONNECT_MILLIS_MAX).await;
-        self.stage.meet_trouble(1)?;
+        self.stage.connect(1).await?;
         Ok(SimTable {
             stage: Rc::clone(&self.stage),
             session: self.session,
@@ -146,13 +156,20 @@ impl Opening for SimOpened {
             session,
             checked,
         } = self;
-        stage.take_time(CONNECT_MILLIS_MAX).await;
-        stage.meet_trouble(2)?;
+        stage.connect(2).await?;
         if stage.server.borrow().session() != session {
             return Err(Trouble::Unreachable.error());
         }
         let link = stage.server.borrow_mut().start(start);
+        if stage.meet_trouble(3).is_err() {
+            stage.server.borrow_mut().disconnect();
+        }
         Ok(SimFeed {
+            asked_for: start,
+            started_at: stage.clock.instant(),
+            streaming_since: None,
+            has_received: false,
+            is_lost: false,
             stage,
             link,
             timeline: checked.identity.timeline,
@@ -168,12 +185,29 @@ pub(crate) struct SimFeed {
     link: Rc<RefCell<Link>>,
     timeline: u32,
     frame: Vec<u8>,
+    asked_for: Lsn,
+    started_at: Instant,
+    /// When the first status update was sent, which is when frames are waited for.
+    streaming_since: Option<Instant>,
     last_sent: Lsn,
+    has_received: bool,
+    /// Whether it ends because the connection is gone.
+    is_lost: bool,
 }
 
 impl Drop for SimFeed {
     fn drop(&mut self) {
         self.stage.server.borrow_mut().hang_up(&self.link);
+        self.stage.pace.borrow_mut().disconnect();
+        let clock = &self.stage.clock;
+        let streamed = self.streaming_since.map(|since| clock.since(since));
+        let ran_long = streamed.is_some_and(|streamed| streamed >= pace::MAX + pace::TURN_MAX);
+        let has_tried = !self.has_received && clock.since(self.started_at) < pace::MAX;
+        if self.last_sent > self.asked_for || ran_long {
+            self.stage.end_attempt(Ended::Somewhere);
+        } else if self.is_lost && has_tried {
+            self.stage.end_attempt(Ended::InVain);
+        }
     }
 }
 
@@ -184,9 +218,13 @@ impl SimFeed {
         match link.frames.pop_front() {
             Some(frame) => {
                 self.frame = frame;
+                self.has_received = true;
                 Ok(true)
             }
-            None if link.is_cut => Err(Trouble::Unreachable.error()),
+            None if link.is_cut => {
+                self.is_lost = true;
+                Err(Trouble::Unreachable.error())
+            }
             None => Ok(false),
         }
     }
@@ -215,12 +253,20 @@ impl Feed for SimFeed {
         if self.stage.server.borrow().timeline() == self.timeline {
             self.stage.check_confirmed(flushed);
         }
-        if self.link.borrow().is_cut {
-            return if self.stage.chance(500) {
-                Ok(())
-            } else {
-                Err(Trouble::Unreachable.error())
-            };
+        let now = self.stage.clock.instant();
+        self.streaming_since.get_or_insert(now);
+        self.stage.pace.borrow_mut().tell_status(now);
+        let (is_cut, is_silent) = {
+            let link = self.link.borrow();
+            (link.is_cut, link.is_silent)
+        };
+        self.stage.is_last_word_lost.set(is_cut || is_silent);
+        if is_cut && self.stage.chance(500) {
+            self.is_lost = true;
+            return Err(Trouble::Unreachable.error());
+        }
+        if is_cut || is_silent {
+            return Ok(());
         }
         let mut random = self.stage.random.borrow_mut();
         let mut server = self.stage.server.borrow_mut();
@@ -256,10 +302,14 @@ pub(crate) struct SimTable {
 }
 
 impl SimTable {
-    /// A statement takes its time, and may find that the connection is gone.
+    /// A statement takes its time, and may find that the connection is gone, or is never answered.
     async fn ask(&self) -> Result<(), RunError> {
         self.stage.take_time(QUERY_MILLIS_MAX).await;
-        if self.stage.server.borrow().session() == self.session {
+        let is_alone = self.stage.chance(QUERY_FAILS_PER_MILLE);
+        if !is_alone
+            && self.stage.answers().await
+            && self.stage.server.borrow().session() == self.session
+        {
             Ok(())
         } else {
             Err(Trouble::QueriesInterrupted.error())
@@ -272,6 +322,21 @@ impl SimTable {
             Err(Trouble::QueriesInterrupted.error())
         } else {
             Ok(value)
+        }
+    }
+
+    /// A row is parked behind another one only while one of its aggregate waits.
+    fn check_behind(&self, aside: &Aside) {
+        let (mut waiting, _) = self.stage.table.borrow().waiting();
+        for row in &aside.rows {
+            let aggregate = row.aggregate().expect("every event has a key");
+            let is_behind = row.reason.stage.name() == "behind";
+            assert!(
+                !is_behind || waiting.contains(&aggregate),
+                "behind nothing: {}",
+                row.row
+            );
+            waiting.insert(aggregate);
         }
     }
 
@@ -317,10 +382,13 @@ impl ParkedTable for SimTable {
         for (_, row) in &aside.skipped {
             self.stage.give_up(*row);
         }
+        self.check_behind(aside);
+        let position = self.commit();
         for row in &aside.rows {
             self.stage.note_parked(row.row);
+            let mut brokers = self.stage.brokers.borrow_mut();
+            brokers.marks.park(row.row, position);
         }
-        let position = self.commit();
         self.stage.table.borrow_mut().write(aside, position);
         self.answer(position)
     }
@@ -336,6 +404,7 @@ impl ParkedTable for SimTable {
         self.ask().await?;
         let position = self.commit();
         self.stage.table.borrow_mut().published(rows, position);
+        self.stage.brokers.borrow_mut().marks.note(rows);
         self.answer(position)
     }
 
@@ -387,6 +456,4 @@ const CONNECT_MILLIS_MAX: u64 = 60;
 const QUERY_MILLIS_MAX: u64 = 60;
 const FAILS_SOON_PER_MILLE: u64 = 30;
 const ANSWER_LOST_PER_MILLE: u64 = 5;
-
-/// Half of the shortest backoff of the configuration.
-const PAUSE_MIN: Duration = Duration::from_millis(25);
+const QUERY_FAILS_PER_MILLE: u64 = 3;

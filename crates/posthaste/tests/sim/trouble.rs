@@ -61,6 +61,18 @@ impl Trouble {
         Self::ALL[usize::try_from(index).expect("few")]
     }
 
+    /// PostgreSQL is out of reach: it is tried again with backoff.
+    pub(crate) fn is_outage(self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable
+                | Self::StartingUp
+                | Self::QueriesInterrupted
+                | Self::Silent
+                | Self::StreamEnded
+        )
+    }
+
     pub(crate) fn error(self) -> RunError {
         let problem = |code| Problem::new(code, "something");
         let publish = |code| RunError::Publish(PublishError::from_code(code).expect("listed"));

@@ -1,8 +1,10 @@
 //! One seed's world: who acts next, and what goes wrong.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use pgoutput::{Lsn, RowId};
+use posthaste::clock::Clock;
 use posthaste::codes::{Code, Problem};
 use posthaste::metrics::{ERRORS, Metrics, REFUSAL_SEARCHES, RETRIES};
 use posthaste::pipeline::Drained;
@@ -11,6 +13,7 @@ use posthaste::watchlist::SkippedEvent;
 
 use crate::broker::Brokers;
 use crate::check::{self, Lengths, OrderlyRun};
+use crate::pace::{IDLE_TURN_MAX, TURN_MAX};
 use crate::process::Process;
 use crate::random::Random;
 use crate::server::Server;
@@ -21,6 +24,8 @@ use crate::trouble::Trouble;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     ConnectionCut,
+    /// Nothing comes through any more, and nobody says so.
+    ConnectionSilent,
     ServerRestart,
     ProcessKilled,
     BrokersDown,
@@ -36,8 +41,9 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::ConnectionCut,
+        Self::ConnectionSilent,
         Self::ServerRestart,
         Self::ProcessKilled,
         Self::BrokersDown,
@@ -141,6 +147,8 @@ pub(crate) struct World {
     orderly: Vec<OrderlyRun>,
     process_began: Lengths,
     processes: u64,
+    /// Of the server; another one after it was restarted.
+    session: u64,
     outcome: Outcome,
 }
 
@@ -162,7 +170,7 @@ impl World {
         server.has_rare_poison = matches!(seed % 40, 8 | 18);
         server.keepalives_per_mille = if random.chance(500) { 100 } else { 3 };
         Self {
-            stage: Stage::new(random, server, brokers, action),
+            stage: Stage::new(random, server, brokers, action, seed % 8 != 3),
             process: None,
             is_stopping: false,
             is_calm: false,
@@ -172,6 +180,7 @@ impl World {
             orderly: Vec::new(),
             process_began: vec![0; partitions],
             processes: 0,
+            session: 0,
             outcome: Outcome::default(),
         }
     }
@@ -298,6 +307,11 @@ impl World {
 
     fn turn(&mut self) {
         self.happen_elsewhere();
+        let session = self.stage.server.borrow().session();
+        if std::mem::replace(&mut self.session, session) != session && !self.stage.has_state_file {
+            // What the server forgot comes again.
+            self.orderly.clear();
+        }
         match self.stage.failing_in.take() {
             Some(0) if !self.is_calm => {
                 self.promote();
@@ -338,8 +352,20 @@ impl World {
             1 => 3_600_000,
             _ => 0,
         };
-        stage.clock.pass(random.below(40), jump);
         let mut server = stage.server.borrow_mut();
+        let nothing_happens = stage.is_waiting.get() || server.is_silent();
+        let millis = random.below(millis(if nothing_happens {
+            IDLE_TURN_MAX
+        } else {
+            TURN_MAX
+        }));
+        stage.clock.pass(millis, jump);
+        let mut pace = stage.pace.borrow_mut();
+        pace.pass(stage.clock.instant(), Duration::from_millis(millis));
+        if random.chance(STANDS_STILL_PER_MILLE) {
+            stage.clock.pass(random.below(STANDS_STILL_MILLIS_MAX), 0);
+            pace.stand_still(stage.clock.instant());
+        }
         if random.chance(50) {
             server.write_elsewhere(&mut random);
         }
@@ -360,8 +386,10 @@ impl World {
 
     fn handle_stop(&mut self, drained: Drained) {
         assert!(self.is_stopping, "it stopped by itself");
+        // Without a state file the server alone knows.
+        let is_kept = self.stage.has_state_file || !self.stage.is_last_word_lost.get();
         self.end_process();
-        if drained == Drained::Whole {
+        if drained == Drained::Whole && is_kept {
             let from = self.process_began.clone();
             let to = self.lengths();
             self.orderly.push(OrderlyRun { from, to });
@@ -411,6 +439,7 @@ impl World {
 
     fn end_process(&mut self) {
         self.process = None;
+        self.stage.is_last_word_lost.set(false);
         self.stage.disk.crash();
         self.stage.server.borrow_mut().disconnect();
         self.stage.lose_client();
@@ -426,6 +455,7 @@ impl World {
                 stage.server.borrow_mut().disconnect();
                 true
             }
+            Fault::ConnectionSilent => stage.server.borrow_mut().fall_silent(),
             Fault::ServerRestart => {
                 stage.server.borrow_mut().restart();
                 true
@@ -458,7 +488,7 @@ impl World {
             }
             Fault::AttemptFails => {
                 let trouble = Trouble::draw(&mut stage.random.borrow_mut());
-                stage.trouble.set(Some((trouble, stage.below(3))));
+                stage.trouble.set(Some((trouble, stage.below(4))));
                 stage.server.borrow_mut().disconnect();
                 // Counted when it is met.
                 false
@@ -506,6 +536,12 @@ fn named_row(problem: &Problem) -> Option<RowId> {
     Some(row.parse().expect("as it is told"))
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("a short time")
+}
+
+const STANDS_STILL_PER_MILLE: u64 = 3;
+const STANDS_STILL_MILLIS_MAX: u64 = 150_000;
 const KEYS: usize = 20;
 const EVENTS: u64 = 300;
 pub(crate) const FAULTS_MIN: u64 = 5;
