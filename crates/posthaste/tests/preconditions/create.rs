@@ -123,7 +123,10 @@ fn b24_c_every_row_after_the_slots_point_arrives_while_others_write() {
             }
         );
         let row = sql
-            .query_one("SELECT pg_catalog.max(id) FROM public.outbox", &[])
+            .query_one(
+                "SELECT coalesce(pg_catalog.max(id), 0) FROM public.outbox",
+                &[],
+            )
             .await
             .unwrap();
         let seen: i32 = row.get(0);

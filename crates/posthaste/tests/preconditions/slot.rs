@@ -261,6 +261,13 @@ fn a_wrong_slot_met_only_at_the_start_of_the_stream_has_the_same_code() {
             other => panic!("{other:?}"),
         }
     }
+    // The walsender of the refused stream may still be ending.
+    fixture.admin(
+        "DO $$ BEGIN FOR look IN 1..1000 LOOP \
+             EXIT WHEN NOT (SELECT active FROM pg_replication_slots WHERE slot_name = 'late'); \
+             PERFORM pg_sleep(0.01); \
+         END LOOP; END $$",
+    );
     fixture.admin("SELECT pg_drop_replication_slot('late')");
     other.admin("SELECT pg_create_logical_replication_slot('late', 'pgoutput')");
     match explain_start_error(stream(&fixture.wanted()), start_error(&fixture)) {
