@@ -222,7 +222,7 @@ async fn same(contract: &Contract) -> Result<()> {
         .map(|n| {
             let topic = topic(&mut random, contract.topics);
             let (names, values) = (contract.row)(&mut random, n, &topic);
-            rows::insert(&mut random, contract.table, names, values)
+            rows::insert(&mut random, n, contract.table, names, values)
         })
         .collect();
     let transactions: Vec<String> = statements
