@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use replication::Frame;
 use sink::{Batch, Confirmed};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::brokers::Said;
 use crate::clock::{Clock, Now, SystemClock};
@@ -45,6 +45,7 @@ pub struct Pipeline<'a, F = Source, T = Parking, C = SystemClock> {
     pub(crate) lot: Option<ParkingLot<T>>,
     pub(crate) hold: &'a mut Hold,
     pub(crate) search: &'a mut Search,
+    pub(crate) shutdown: Shutdown,
     paused_since: Option<Instant>,
     /// When a poison event was last logged.
     poison_told_at: Option<Instant>,
@@ -67,6 +68,8 @@ pub struct Kept<'a> {
     pub hold: &'a mut Hold,
     /// What is known of records that are refused.
     pub search: &'a mut Search,
+    /// The wish to stop.
+    pub shutdown: Shutdown,
 }
 
 /// How an orderly end went.
@@ -96,6 +99,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             health,
             hold,
             search,
+            shutdown,
         } = kept;
         let progress = Progress::new(start, clock.now(), source.timing());
         Self {
@@ -110,6 +114,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             lot,
             hold,
             search,
+            shutdown,
             paused_since: None,
             poison_told_at: None,
             nulled_told_at: None,
@@ -121,23 +126,33 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
     ///
     /// # Errors
     ///
-    /// What ended the stream. After a row that cannot be taken, everything before it has been drained.
-    pub async fn run(
-        mut self,
-        shutdown: &mut Shutdown,
-        drain_timeout: Duration,
-    ) -> Result<Drained, RunError> {
-        match self.stream(shutdown).await {
+    /// What ended the stream. After a row that cannot be taken, everything before it has been drained. As long as there is a
+    /// connection, the server has learned how far everything is acknowledged.
+    pub async fn run(mut self, drain_timeout: Duration) -> Result<Drained, RunError> {
+        match self.stream_and_drain(drain_timeout).await {
+            Ok(()) => self.say_goodbye().await,
+            Err(error @ RunError::Intake(_)) => {
+                self.say_goodbye().await?;
+                Err(error)
+            }
+            Err(error @ RunError::Publish(_)) => {
+                self.tell_at_last().await;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn stream_and_drain(&mut self, drain_timeout: Duration) -> Result<(), RunError> {
+        match self.stream().await {
             Ok(()) => {
                 self.health.draining();
-                self.drain(drain_timeout, true).await?;
-                self.say_goodbye().await
+                self.drain(drain_timeout, true).await
             }
             Err(error @ RunError::Intake(_)) => {
                 // What came before the row that stops us is as good as ever.
                 self.health.draining();
                 self.drain(drain_timeout, false).await?;
-                self.say_goodbye().await?;
                 Err(error)
             }
             Err(error) => Err(error),
@@ -146,7 +161,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
 
     /// The loop. Branches by rank: the wish to stop, what the publisher has to tell or to give, the timer of the
     /// status update, and only then more work.
-    async fn stream(&mut self, shutdown: &mut Shutdown) -> Result<(), RunError> {
+    async fn stream(&mut self) -> Result<(), RunError> {
         loop {
             self.health.beat();
             self.settle_aside().await?;
@@ -155,7 +170,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             self.send_status().await?;
             let look_at = self.look_for_parked_at();
             if look_at.is_some_and(|at| at <= self.clock.instant()) {
-                self.publish_parked(shutdown).await?;
+                self.publish_parked().await?;
                 continue;
             }
             let wake_at = self.next_wake(self.clock.now());
@@ -164,7 +179,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             self.count_pause(reading);
             tokio::select! {
                 biased;
-                () = shutdown.requested() => return Ok(()),
+                () = self.shutdown.requested() => return Ok(()),
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
                 () = self.clock.sleep_until(wake_at) => self.handle_timer(reading)?,
                 frame = self.source.next_frame(), if reading => {
@@ -224,11 +239,27 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         is_unfinished(&self.intake) || lost || self.hold.is_active()
     }
 
+    /// Where it was Kafka that failed, the server can still be told how far everything is acknowledged: what it knows, no other
+    /// process is sent again.
+    async fn tell_at_last(&mut self) {
+        // The failure is known.
+        drop(self.hear_publisher());
+        if let Err(error) = self.tell_position().await {
+            debug!("the last position was not told: {error}");
+        }
+    }
+
+    async fn tell_position(&mut self) -> Result<(), RunError> {
+        let status = self.progress.status(self.clock.now());
+        self.source.send(&status.encode()).await?;
+        self.memory.told(status.flushed);
+        Ok(())
+    }
+
     /// The last word: the server learns the final position before the connection closes.
     async fn say_goodbye(mut self) -> Result<Drained, RunError> {
         self.hear_publisher()?;
-        let last_word = self.progress.status(self.clock.now());
-        self.source.send(&last_word.encode()).await?;
+        self.tell_position().await?;
         let unacknowledged = self.publishing.unacknowledged();
         let whole = self.publishing.is_drained() && !self.is_unfinished();
         self.source.finish().await;
@@ -252,13 +283,16 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         Ok(())
     }
 
-    /// Does some work at the database to its end while the conversation with the server and the publisher goes on.
+    /// Does some work at the database to its end while the conversation with the server and the publisher goes on. It has its
+    /// time, and less once a stop is asked for.
     pub(crate) async fn attend<O>(
         &mut self,
         work: impl Future<Output = Result<O, RunError>>,
     ) -> Result<O, RunError> {
         let mut work = Box::pin(work);
-        let deadline = self.clock.instant() + WORK_TIME_MAX;
+        let began = self.clock.instant();
+        let mut deadline = began + WORK_TIME_MAX;
+        let mut stopping = false;
         loop {
             self.health.beat();
             self.send_status().await?;
@@ -266,11 +300,15 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
+                () = self.shutdown.requested(), if !stopping => {
+                    stopping = true;
+                    deadline = deadline.min(self.clock.instant() + STOP_TIME_MAX);
+                }
                 turn = self.publishing.next() => self.handle_turn(turn?)?,
                 () = self.clock.sleep_until(wake_at) => {
                     self.progress.handle_paused(self.clock.now());
                     if self.clock.instant() >= deadline {
-                        return Err(RunError::Stalled { silent_for: WORK_TIME_MAX });
+                        return Err(RunError::Stalled { silent_for: self.clock.since(began) });
                     }
                 }
             }
@@ -494,6 +532,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// How long the database may take for one piece of work.
 const WORK_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How long a single answer is waited for, of the database or about parked rows, once a stop is asked for.
+pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A batch is handed over when its records hold this many bytes; one larger record makes it larger.
 const BATCH_BYTES_MAX: usize = 256 * 1024;

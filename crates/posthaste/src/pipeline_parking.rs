@@ -13,10 +13,9 @@ use crate::feed::Feed;
 use crate::parked_row::ParkedRow;
 use crate::parked_table::ParkedTable;
 use crate::parking_lot::ParkingLot;
-use crate::pipeline::{Pipeline, is_full};
+use crate::pipeline::{Pipeline, STOP_TIME_MAX, is_full};
 use crate::policy::RunError;
 use crate::publishing::ThreadEnded;
-use crate::shutdown::Shutdown;
 
 impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
     /// Writes down what was put aside, before the batch it came with may be handed over.
@@ -56,27 +55,23 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
     }
 
     /// Publishes the parked rows that may leave, and learns what waits now.
-    pub(crate) async fn publish_parked(&mut self, shutdown: &mut Shutdown) -> Result<(), RunError> {
+    pub(crate) async fn publish_parked(&mut self) -> Result<(), RunError> {
         let Some(mut lot) = self.lot.take() else {
             return Ok(());
         };
-        let passed = self.pass(&mut lot, shutdown).await;
+        let passed = self.pass(&mut lot).await;
         self.lot = Some(lot);
         passed
     }
 
-    async fn pass(
-        &mut self,
-        lot: &mut ParkingLot<T>,
-        shutdown: &mut Shutdown,
-    ) -> Result<(), RunError> {
+    async fn pass(&mut self, lot: &mut ParkingLot<T>) -> Result<(), RunError> {
         let began = self.clock.instant();
         let mut published = 0;
         let mut pause = LOOK_EVERY;
         loop {
             if !lot.sent.is_empty() {
                 // An earlier pass did not see them acknowledged.
-                if !self.until_drained(shutdown).await? {
+                if !self.until_drained().await? {
                     break;
                 }
                 published += self.note_published(lot).await?;
@@ -90,13 +85,13 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
             if published == 0 {
                 // What was read before goes first, and the position then covers it.
                 self.hand_over_now(self.clock.now())?;
-                if !self.until_drained(shutdown).await? {
+                if !self.until_drained().await? {
                     break;
                 }
                 let queued_now = lot.parking.publishable(self.progress.confirmed(), ROWS_MAX);
                 queued = self.attend(queued_now).await?;
             }
-            published += self.republish(lot, &queued, shutdown).await?;
+            published += self.republish(lot, &queued).await?;
             if self.clock.since(began) >= PASS_TIME_MAX {
                 pause = PASS_GAP;
                 break;
@@ -129,7 +124,6 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
         &mut self,
         lot: &mut ParkingLot<T>,
         queued: &[ParkedRow],
-        shutdown: &mut Shutdown,
     ) -> Result<usize, RunError> {
         debug_assert!(lot.sent.is_empty(), "noted before more is sent");
         self.until_current().await?;
@@ -150,7 +144,7 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
             }
         }
         self.hand_over_now(self.clock.now())?;
-        if !self.until_drained(shutdown).await? {
+        if !self.until_drained().await? {
             return Ok(0);
         }
         let sent = self.note_published(lot).await?;
@@ -198,7 +192,7 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
     }
 
     /// Waits until everything handed over is acknowledged; false if that takes too long, or a stop is asked for meanwhile.
-    async fn until_drained(&mut self, shutdown: &mut Shutdown) -> Result<bool, RunError> {
+    async fn until_drained(&mut self) -> Result<bool, RunError> {
         let mut deadline = self.clock.instant() + DRAIN_TIME_MAX;
         let mut stopping = false;
         while !self.publishing.is_drained() {
@@ -210,7 +204,7 @@ impl<F: Feed, T: ParkedTable, C: Clock> Pipeline<'_, F, T, C> {
             let wake_at = self.progress.next_deadline(self.clock.now()).min(deadline);
             tokio::select! {
                 biased;
-                () = shutdown.requested(), if !stopping => {
+                () = self.shutdown.requested(), if !stopping => {
                     stopping = true;
                     deadline = deadline.min(self.clock.instant() + STOP_TIME_MAX);
                 }
@@ -240,6 +234,3 @@ const PASS_GAP: Duration = Duration::from_millis(50);
 
 /// How long acknowledgements are waited for before the stream goes on.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
-
-/// The same once a stop is asked for.
-const STOP_TIME_MAX: Duration = Duration::from_secs(5);

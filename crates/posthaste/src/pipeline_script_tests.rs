@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
 
 use pgoutput::{Lsn, PgTimestamp, RowId};
@@ -63,6 +63,8 @@ struct Script {
     frames: VecDeque<Vec<u8>>,
     frame: Vec<u8>,
     statuses: Arc<AtomicU32>,
+    /// The position told last.
+    told: Arc<AtomicU64>,
     /// A reading of the catalog ends after so many more status updates.
     catalog_takes: u32,
     /// What is answered to a status update that asks for it; until then it says no position beyond the other one.
@@ -75,6 +77,7 @@ impl Script {
             frames: frames.into_iter().collect(),
             frame: Vec::new(),
             statuses: Arc::default(),
+            told: Arc::default(),
             catalog_takes: 0,
             answer: None,
         }
@@ -98,6 +101,7 @@ impl Feed for Script {
         self.statuses.fetch_add(1, Ordering::Relaxed);
         let flushed = body[9..17].try_into().expect("eight bytes");
         let flushed = Lsn::new(u64::from_be_bytes(flushed));
+        self.told.store(flushed.as_u64(), Ordering::Relaxed);
         let answer = self.answer.take_if(|(_, at_most)| {
             assert!(flushed <= *at_most, "{flushed}");
             body.last() == Some(&1)
@@ -130,17 +134,28 @@ impl Feed for Script {
 
 /// A table with one row that waits to be published.
 #[derive(Debug)]
-struct OneQueued(RefCell<Option<ParkedRow>>);
+struct OneQueued {
+    row: RefCell<Option<ParkedRow>>,
+    /// Whether the note that it was published is answered.
+    is_answering: bool,
+}
 
 impl OneQueued {
+    fn new() -> Self {
+        Self {
+            row: RefCell::new(Some(queued())),
+            is_answering: true,
+        }
+    }
+
     fn aggregates(&self) -> HashSet<Aggregate> {
-        let row = self.0.borrow();
+        let row = self.row.borrow();
         row.iter().filter_map(ParkedRow::aggregate).collect()
     }
 
     fn waiting_rows(&self) -> Waiting {
         Waiting {
-            rows: u64::from(self.0.borrow().is_some()),
+            rows: u64::from(self.row.borrow().is_some()),
             bytes: 0,
         }
     }
@@ -172,12 +187,15 @@ impl ParkedTable for OneQueued {
     }
 
     async fn publishable(&self, _: Lsn, _: i64) -> Result<Vec<ParkedRow>, RunError> {
-        Ok(self.0.borrow().iter().cloned().collect())
+        Ok(self.row.borrow().iter().cloned().collect())
     }
 
     async fn published(&self, rows: &[RowId]) -> Result<Lsn, RunError> {
-        let row = self.0.take().expect("it was queued");
+        let row = self.row.take().expect("it was queued");
         assert_eq!(rows, [row.row]);
+        if !self.is_answering {
+            std::future::pending::<()>().await;
+        }
         Ok(NOTED_AT)
     }
 
@@ -199,7 +217,8 @@ async fn run(
     stop_when: impl Fn() -> bool,
 ) -> Drained {
     let lot = None::<ParkingLot>;
-    run_with(script, intake, start, publishing, lot, stop_when).await
+    let ended = run_with(script, intake, start, publishing, lot, stop_when).await;
+    ended.expect("an orderly end")
 }
 
 async fn run_with<T: ParkedTable>(
@@ -209,11 +228,11 @@ async fn run_with<T: ParkedTable>(
     publishing: &mut Publishing,
     lot: Option<ParkingLot<T>>,
     stop_when: impl Fn() -> bool,
-) -> Drained {
+) -> Result<Drained, RunError> {
     let mut memory = Memory::new(None, None);
     let (metrics, health) = (PipelineMetrics::new("test"), Health::new());
     let (mut hold, mut search) = (Hold::default(), Search::default());
-    let (trigger, mut shutdown) = Shutdown::channel();
+    let (trigger, shutdown) = Shutdown::channel();
     let start = Tracker::new(Lsn::new(start)).confirmed();
     let kept = Kept {
         publishing,
@@ -222,6 +241,7 @@ async fn run_with<T: ParkedTable>(
         health: &health,
         hold: &mut hold,
         search: &mut search,
+        shutdown,
     };
     let pipeline = Pipeline::new(script, Ticking::new(), intake, start, kept, lot);
     let stop = async move {
@@ -229,9 +249,12 @@ async fn run_with<T: ParkedTable>(
             tokio::task::yield_now().await;
         }
         trigger.request();
+        std::future::pending().await
     };
-    let (ended, ()) = tokio::join!(pipeline.run(&mut shutdown, Duration::from_secs(5)), stop);
-    ended.expect("an orderly end")
+    tokio::select! {
+        ended = pipeline.run(Duration::from_secs(5)) => ended,
+        () = stop => unreachable!("without an end"),
+    }
 }
 
 /// A publisher that delivers at once, and the turns of its worker, without an end.
@@ -302,16 +325,7 @@ async fn a_stop_after_a_reconnect_does_not_wait_for_a_message_that_is_confirmed(
 async fn after_parked_rows_are_published_the_position_waits_until_the_stream_has_passed_the_note() {
     let mut script = Script::new([keepalive(200)]);
     script.answer = Some((keepalive(600), Lsn::new(100)));
-    let rules = Rules {
-        action: OnPoison::Park,
-        ..Rules::default()
-    };
-    let table = OneQueued(RefCell::new(Some(queued())));
-    let mut watchlist = Watchlist::default();
-    watchlist.set_parked(table.aggregates(), table.waiting_rows());
-    let poison = Poison::new(rules.clone(), watchlist);
-    let intake = Intake::new(router(), Tolerance::default()).with_poison(poison, "posthaste");
-    let lot = ParkingLot::new(table, router(), &rules);
+    let (intake, lot) = with_parked(OneQueued::new());
     let (mut publishing, turns) = publishing();
     let state = publishing.watch_state();
     let passed = move || state.borrow().confirmed.as_lsn() >= NOTED_AT;
@@ -323,7 +337,66 @@ async fn after_parked_rows_are_published_the_position_waits_until_the_stream_has
         drained = run => drained,
         () = turns => unreachable!("without an end"),
     };
-    assert_eq!(drained, Drained::Whole);
+    assert_eq!(drained.expect("an orderly end"), Drained::Whole);
+}
+
+/// What the server knows, no other process is sent again.
+#[tokio::test]
+async fn when_kafka_refuses_a_record_the_server_learns_what_was_acknowledged_before() {
+    let frames = [
+        logical(false, 90, "outbox", CONTENT),
+        keepalive(90),
+        logical(false, 190, "outbox", &CONTENT.replace("order", "refused")),
+    ];
+    let script = Script::new(frames);
+    let told = Arc::clone(&script.told);
+    let intake = messages(Tolerance::default());
+    let (mut publishing, turns) = publishing();
+    let lot = None::<ParkingLot>;
+    let run = run_with(script, intake, 0, &mut publishing, lot, || false);
+    let ended = tokio::select! {
+        ended = run => ended,
+        () = turns => unreachable!("without an end"),
+    };
+    assert!(matches!(ended, Err(RunError::Publish(_))), "{ended:?}");
+    assert_eq!(told.load(Ordering::Relaxed), 90);
+}
+
+/// A statement has twenty seconds, and five once a stop is asked for.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_database_that_does_not_answer() {
+    let mut table = OneQueued::new();
+    table.is_answering = false;
+    let (intake, lot) = with_parked(table);
+    let (mut publishing, turns) = publishing();
+    let state = publishing.watch_state();
+    let published = move || state.borrow().confirmed.as_lsn() == Lsn::new(100);
+    let run = async {
+        publishing.restart(Lsn::new(100)).await.expect("running");
+        let script = Script::new([]);
+        run_with(script, intake, 100, &mut publishing, Some(lot), published).await
+    };
+    let ended = tokio::select! {
+        ended = run => ended,
+        () = turns => unreachable!("without an end"),
+    };
+    let Err(RunError::Stalled { silent_for }) = ended else {
+        unreachable!("{ended:?}");
+    };
+    assert!(silent_for < STOP_TIME_MAX * 2, "{silent_for:?}");
+}
+
+/// What takes the stream of a connection that begins with this table.
+fn with_parked(table: OneQueued) -> (Intake, ParkingLot<OneQueued>) {
+    let rules = Rules {
+        action: OnPoison::Park,
+        ..Rules::default()
+    };
+    let mut watchlist = Watchlist::default();
+    watchlist.set_parked(table.aggregates(), table.waiting_rows());
+    let poison = Poison::new(rules.clone(), watchlist);
+    let intake = Intake::new(router(), Tolerance::default()).with_poison(poison, "posthaste");
+    (intake, ParkingLot::new(table, router(), &rules))
 }
 
 fn router() -> Router {

@@ -92,7 +92,7 @@ async fn run_intake(
     let mut memory = Memory::new(None, None);
     let health = Health::new();
     let (mut hold, mut search) = (Hold::default(), Search::default());
-    let (trigger, mut shutdown) = Shutdown::channel();
+    let (trigger, shutdown) = Shutdown::channel();
     let mut pipeline = Pipeline::new(
         source,
         SystemClock,
@@ -105,6 +105,7 @@ async fn run_intake(
             health: &health,
             hold: &mut hold,
             search: &mut search,
+            shutdown,
         },
         None::<ParkingLot>,
     );
@@ -117,7 +118,7 @@ async fn run_intake(
         }
         trigger.request();
     };
-    let (ended, ()) = tokio::join!(pipeline.run(&mut shutdown, DRAIN_TIMEOUT), stop);
+    let (ended, ()) = tokio::join!(pipeline.run(DRAIN_TIMEOUT), stop);
     ended.expect("an orderly end")
 }
 

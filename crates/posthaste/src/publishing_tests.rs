@@ -23,7 +23,7 @@ pub(crate) struct Prompt {
 
 impl Producer for Prompt {
     fn try_enqueue(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), EnqueueError> {
-        if record.topic == "refused" {
+        if record.topic.ends_with("refused") {
             let error = PublishError::from_code("TOPIC_EXCEPTION").expect("listed");
             return Err(EnqueueError::Refused { ticket, error });
         }

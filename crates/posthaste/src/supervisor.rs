@@ -294,11 +294,10 @@ impl<S: Surroundings> Supervisor<S> {
             health: &self.health,
             hold: &mut self.hold,
             search: &mut self.search,
+            shutdown: self.shutdown.clone(),
         };
         let pipeline = Pipeline::new(source, self.clock.clone(), intake, start, kept, lot);
-        let outcome = pipeline
-            .run(&mut self.shutdown, self.settings.kafka.drain_timeout)
-            .await;
+        let outcome = pipeline.run(self.settings.kafka.drain_timeout).await;
         // An attempt that got somewhere was no failure of the one before.
         let advanced = self.memory.confirmed() > start.as_lsn();
         if advanced || self.clock.since(began) >= self.settings.retry.backoff_max {
