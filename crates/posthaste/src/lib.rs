@@ -63,6 +63,7 @@ pub mod parking_lot;
 mod parking_rows;
 pub mod pipeline;
 mod pipeline_parking;
+mod pipeline_telling;
 pub mod poison;
 pub mod policy;
 pub mod preconditions;

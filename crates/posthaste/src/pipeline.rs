@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use replication::Frame;
 use sink::{Batch, Confirmed};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::brokers::Said;
 use crate::clock::{Clock, Now, SystemClock};
-use crate::codes::Code;
 use crate::feed::Feed;
 use crate::health::Health;
 use crate::intake::{Intake, Taken};
@@ -23,7 +22,7 @@ use crate::pacing::Pacing;
 use crate::parked_table::ParkedTable;
 use crate::parking::Parking;
 use crate::parking_lot::{Hold, ParkingLot};
-use crate::poison::Tally;
+use crate::pipeline_telling::Telling;
 use crate::policy::RunError;
 use crate::progress::Progress;
 use crate::publishing::{Publishing, ThreadEnded, Turn};
@@ -46,10 +45,7 @@ pub struct Pipeline<'a, F = Source, T = Parking, C = SystemClock> {
     pub(crate) hold: &'a mut Hold,
     pub(crate) search: &'a mut Search,
     pub(crate) shutdown: Shutdown,
-    paused_since: Option<Instant>,
-    /// When a poison event was last logged.
-    poison_told_at: Option<Instant>,
-    nulled_told_at: Option<Instant>,
+    pub(crate) telling: Telling,
     pacing: Pacing,
 }
 
@@ -115,9 +111,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             hold,
             search,
             shutdown,
-            paused_since: None,
-            poison_told_at: None,
-            nulled_told_at: None,
+            telling: Telling::default(),
             pacing: Pacing::default(),
         }
     }
@@ -315,18 +309,6 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         }
     }
 
-    /// Backpressure shows in the metrics as time during which nothing was read.
-    fn count_pause(&mut self, reading: bool) {
-        match (reading, self.paused_since) {
-            (false, None) => self.paused_since = Some(self.clock.instant()),
-            (true, Some(since)) => {
-                self.metrics.paused(self.clock.since(since));
-                self.paused_since = None;
-            }
-            _ => {}
-        }
-    }
-
     pub(crate) fn handle_turn(&mut self, turn: Turn) -> Result<(), RunError> {
         match turn {
             Turn::News => self.hear_publisher(),
@@ -423,42 +405,6 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         Ok(())
     }
 
-    /// Counts poison events, and says why the first of them is one; not of each, as there may be very many.
-    fn tell_poison(&mut self) {
-        let tally = self.intake.poison().take_tally();
-        if tally == Tally::default() {
-            return;
-        }
-        self.metrics.poison(tally);
-        let is_due = self
-            .poison_told_at
-            .is_none_or(|told_at| self.clock.since(told_at) >= TOLD_EVERY);
-        let Some(reason) = self.intake.poison().take_told().filter(|_| is_due) else {
-            return;
-        };
-        self.poison_told_at = Some(self.clock.instant());
-        self.metrics.error(reason.code);
-        let action = self.intake.poison().rules().action.done();
-        warn!(code = %reason.code, ?tally, "{action}: {}: {}", reason.code, reason.text);
-    }
-
-    /// Counts what was sent as something else than was asked for, and warns of values that are lost by it; not of each.
-    fn tell_tolerated(&mut self) {
-        let tolerated = self.intake.take_tolerated();
-        self.metrics.tolerated(tolerated);
-        if tolerated.rows_nulled == 0 {
-            return;
-        }
-        let is_due = self
-            .nulled_told_at
-            .is_none_or(|told_at| self.clock.since(told_at) >= TOLD_EVERY);
-        let Some(column) = self.intake.nulled_column().filter(|_| is_due) else {
-            return;
-        };
-        warn!(code = %Code::ValueNulled, column, "a value could not be converted and was sent as NULL, or as the column's default");
-        self.nulled_told_at = Some(self.clock.instant());
-    }
-
     /// Hands over what was read, or leaves it in the batch until the [`Pacing`] lets it go. A row that could not be taken comes
     /// after those that could.
     fn hand_over(&mut self, taken: Result<(), RunError>, now: Now) -> Result<(), RunError> {
@@ -526,9 +472,6 @@ fn take(
 pub(crate) fn is_full(batch: &Batch) -> bool {
     batch.records.byte_len() >= BATCH_BYTES_MAX || batch.entries.len() >= BATCH_ENTRIES_MAX
 }
-
-/// Of poison events one is logged in this time, and of values sent as NULL; all are counted.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// How long the database may take for one piece of work.
 const WORK_TIME_MAX: Duration = Duration::from_secs(20);
