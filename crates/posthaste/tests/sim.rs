@@ -33,6 +33,8 @@ mod encode;
 mod marks;
 #[path = "sim/once.rs"]
 mod once;
+#[path = "sim/outcome.rs"]
+mod outcome;
 #[path = "sim/pace.rs"]
 mod pace;
 #[path = "sim/process.rs"]
@@ -53,11 +55,12 @@ mod trouble;
 mod world;
 
 use broker::Brokers;
+use outcome::{Fault, Outcome};
 use posthaste::policy::OnPoison;
 use process::Process;
 use server::Server;
 use stage::Stage;
-use world::{FAULTS_MIN, Fault, Outcome, World};
+use world::{FAULTS_MIN, World};
 
 #[test]
 fn the_promises_hold_for_every_seed() {

@@ -120,6 +120,14 @@ impl Brokers {
         self.client = Client::new(self.logs.len());
     }
 
+    /// Records whose fate the process does not know yet.
+    pub(crate) fn in_flight(&self) -> usize {
+        let client = &self.client;
+        let queued: usize = client.queues.iter().map(VecDeque::len).sum();
+        let under_way: usize = client.under_way.iter().map(VecDeque::len).sum();
+        queued + under_way + client.outcomes.len()
+    }
+
     pub(crate) fn has(&self, event: u64) -> bool {
         self.logged.contains(&event)
     }
@@ -241,10 +249,7 @@ impl Producer for SimProducer {
     }
 
     fn in_flight(&self) -> usize {
-        let client = &self.0.borrow().client;
-        let queued: usize = client.queues.iter().map(VecDeque::len).sum();
-        let under_way: usize = client.under_way.iter().map(VecDeque::len).sum();
-        queued + under_way + client.outcomes.len()
+        self.0.borrow().in_flight()
     }
 
     fn purge(&mut self) {

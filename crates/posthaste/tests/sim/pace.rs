@@ -12,6 +12,8 @@ pub(crate) struct Pace {
     in_vain: u32,
     /// How much time a stop has had.
     stopping: Option<Duration>,
+    /// When the machine last stood still.
+    stood_still_at: Option<Instant>,
     /// When the last status update was sent on the connection that there is.
     status_at: Option<Instant>,
 }
@@ -93,8 +95,15 @@ impl Pace {
 
     /// The machine stood still: whatever was due comes late.
     pub(crate) fn stand_still(&mut self, now: Instant) {
+        self.stood_still_at = Some(now);
         self.ended.take_if(|(_, ended)| *ended == Ended::Somewhere);
         self.status_at = self.status_at.map(|_| now);
+    }
+
+    /// Whether a limit may have passed in one step.
+    pub(crate) fn has_jumped(&self, now: Instant) -> bool {
+        self.stood_still_at
+            .is_some_and(|at| now.saturating_duration_since(at) <= STOP_MAX)
     }
 }
 
@@ -108,8 +117,9 @@ pub(crate) const TURN_MAX: Duration = Duration::from_millis(40);
 /// The same while nobody answers.
 pub(crate) const IDLE_TURN_MAX: Duration = Duration::from_secs(2);
 
-/// Acknowledgements for parked rows are waited for 5 s, then `drain_timeout` for all others.
-const STOP_MAX: Duration = Duration::from_secs(10 + 3 * IDLE_TURN_MAX.as_secs());
+/// 5 s each for the acknowledgements of parked rows, for a statement under way then, for `drain_timeout`, and for the last note
+/// about parked rows.
+const STOP_MAX: Duration = Duration::from_secs(4 * (5 + IDLE_TURN_MAX.as_secs()));
 
 /// A status update each 10 s.
 const STATUS_MAX: Duration = Duration::from_secs(10 + 2 * IDLE_TURN_MAX.as_secs());

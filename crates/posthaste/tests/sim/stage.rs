@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pgoutput::{Lsn, RowId};
 use posthaste::clock::Clock;
-use posthaste::metrics::PipelineMetrics;
+use posthaste::metrics::{Metrics, PipelineMetrics};
 use posthaste::policy::OnPoison;
 use posthaste::publishing_thread::Worker;
 use posthaste::state::Stored;
@@ -33,6 +33,8 @@ pub(crate) struct Stage {
     pub(crate) table: RefCell<Table>,
     pub(crate) exempt: RefCell<Exempt>,
     pub(crate) metrics: PipelineMetrics,
+    /// No more misfortune.
+    pub(crate) is_calm: Cell<bool>,
     pub(crate) disk: Arc<Disk>,
     /// The publisher of the process that runs.
     pub(crate) worker: RefCell<Option<Worker<SimProducer, SimClock>>>,
@@ -71,6 +73,7 @@ impl Stage {
             table: RefCell::default(),
             exempt: RefCell::default(),
             metrics: PipelineMetrics::new("sim"),
+            is_calm: Cell::new(false),
             disk: Arc::default(),
             worker: RefCell::new(None),
             trouble: Cell::new(None),
@@ -89,6 +92,11 @@ impl Stage {
         self.random.borrow_mut().chance(per_mille)
     }
 
+    /// Something goes wrong.
+    pub(crate) fn mischance(&self, per_mille: u64) -> bool {
+        self.chance(per_mille) && !self.is_calm.get()
+    }
+
     pub(crate) fn below(&self, bound: u64) -> u64 {
         self.random.borrow_mut().below(bound)
     }
@@ -102,7 +110,7 @@ impl Stage {
 
     /// Now and then there is no answer at all, for longer than anybody should wait.
     pub(crate) async fn answers(&self) -> bool {
-        if !self.chance(NO_ANSWER_PER_MILLE) && self.answers_left.get() != Some(0) {
+        if !self.mischance(NO_ANSWER_PER_MILLE) && self.answers_left.get() != Some(0) {
             let left = self.answers_left.get();
             self.answers_left.set(left.map(|left| left - 1));
             return true;
@@ -190,12 +198,28 @@ impl Stage {
         }
     }
 
+    /// What the process tells of itself.
+    pub(crate) fn metrics_text(&self) -> String {
+        let metrics = Metrics::new(vec![self.metrics.clone()]);
+        metrics.prometheus().expect("text")
+    }
+
     /// The client of the process is gone.
     pub(crate) fn lose_client(&self) {
         *self.worker.borrow_mut() = None;
         let mut random = self.random.borrow_mut();
         self.brokers.borrow_mut().lose_client(&mut random);
     }
+}
+
+/// The sum of a metric's values whose line contains `label`.
+pub(crate) fn sum_of(text: &str, metric: &str, label: &str) -> u64 {
+    let lines = text.lines().filter(|line| line.starts_with(metric));
+    let values = lines.filter(|line| line.contains(label)).map(|line| {
+        let (_, value) = line.rsplit_once(' ').expect("a value");
+        value.parse::<u64>().expect("a count")
+    });
+    values.sum()
 }
 
 /// Somebody waits for an answer, until this is dropped.

@@ -305,7 +305,7 @@ impl SimTable {
     /// A statement takes its time, and may find that the connection is gone, or is never answered.
     async fn ask(&self) -> Result<(), RunError> {
         self.stage.take_time(QUERY_MILLIS_MAX).await;
-        let is_alone = self.stage.chance(QUERY_FAILS_PER_MILLE);
+        let is_alone = self.stage.mischance(QUERY_FAILS_PER_MILLE);
         if !is_alone
             && self.stage.answers().await
             && self.stage.server.borrow().session() == self.session
@@ -318,7 +318,7 @@ impl SimTable {
 
     /// What was done is done, but the answer may be lost.
     fn answer<T>(&self, value: T) -> Result<T, RunError> {
-        if self.stage.chance(ANSWER_LOST_PER_MILLE) {
+        if self.stage.mischance(ANSWER_LOST_PER_MILLE) {
             Err(Trouble::QueriesInterrupted.error())
         } else {
             Ok(value)

@@ -6,139 +6,26 @@ use std::time::Duration;
 use pgoutput::{Lsn, RowId};
 use posthaste::clock::Clock;
 use posthaste::codes::{Code, Problem};
-use posthaste::metrics::{ERRORS, Metrics, REFUSAL_SEARCHES, RETRIES};
+use posthaste::metrics::{CONFIRMED_LSN, ERRORS, REFUSAL_SEARCHES, RETRIES};
 use posthaste::pipeline::Drained;
 use posthaste::policy::OnPoison;
 use posthaste::watchlist::SkippedEvent;
 
 use crate::broker::Brokers;
 use crate::check::{self, Lengths, OrderlyRun};
+use crate::outcome::{Fault, Outcome};
 use crate::pace::{IDLE_TURN_MAX, TURN_MAX};
 use crate::process::Process;
 use crate::random::Random;
 use crate::server::Server;
-use crate::stage::Stage;
+use crate::stage::{Stage, sum_of};
 use crate::trouble::Trouble;
-
-/// What can go wrong, or be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    ConnectionCut,
-    /// Nothing comes through any more, and nobody says so.
-    ConnectionSilent,
-    ServerRestart,
-    ProcessKilled,
-    BrokersDown,
-    RecordRefused,
-    ProducerDead,
-    OrderlyStop,
-    /// An attempt ends before anything is read.
-    AttemptFails,
-    /// A standby that lacks the newest transactions takes the server's place.
-    Promotion,
-    /// The process is killed and its state file is gone, as on another host.
-    StateLost,
-}
-
-impl Fault {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::ConnectionCut,
-        Self::ConnectionSilent,
-        Self::ServerRestart,
-        Self::ProcessKilled,
-        Self::BrokersDown,
-        Self::RecordRefused,
-        Self::ProducerDead,
-        Self::OrderlyStop,
-        Self::AttemptFails,
-        Self::Promotion,
-        Self::StateLost,
-    ];
-}
-
-/// What happened in a world.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) events: u64,
-    pub(crate) repeats: u64,
-    faults: [u64; Fault::ALL.len()],
-    troubles: [u64; Trouble::ALL.len()],
-    decisions: [u64; Self::DECISIONS.len()],
-    /// In the order of [`Outcome::BRANCHES`].
-    branches: [u64; Self::BRANCHES.len()],
-}
-
-impl Outcome {
-    /// What the policy can decide.
-    const DECISIONS: [&str; 9] = [
-        "retry: the database, with backoff",
-        "retry: the database, steadily",
-        "retry: Kafka",
-        "halt",
-        "halt: a row",
-        "halt: the position is not in the history",
-        "refusal: search",
-        "refusal: go on without the culprit",
-        "refusal: stop",
-    ];
-
-    /// What can become of a poison event.
-    pub(crate) const BRANCHES: [&str; 7] = [
-        "parked",
-        "parked behind",
-        "published from the table",
-        "refused again",
-        "replaced by a dead letter",
-        "passed over",
-        "passed over by request",
-    ];
-
-    pub(crate) fn branches(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Self::BRANCHES.into_iter().zip(self.branches)
-    }
-
-    /// What the policy decided.
-    pub(crate) fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Self::DECISIONS.into_iter().zip(self.decisions)
-    }
-
-    pub(crate) fn troubles(&self) -> impl Iterator<Item = (Trouble, u64)> {
-        Trouble::ALL.into_iter().zip(self.troubles)
-    }
-
-    pub(crate) fn all_faults(&self) -> u64 {
-        self.faults.iter().sum()
-    }
-
-    pub(crate) fn faults(&self, fault: Fault) -> u64 {
-        self.faults[fault as usize]
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.events += other.events;
-        self.repeats += other.repeats;
-        for (sum, count) in self.faults.iter_mut().zip(other.faults) {
-            *sum += count;
-        }
-        for (sum, count) in self.troubles.iter_mut().zip(other.troubles) {
-            *sum += count;
-        }
-        for (sum, count) in self.decisions.iter_mut().zip(other.decisions) {
-            *sum += count;
-        }
-        for (sum, count) in self.branches.iter_mut().zip(other.branches) {
-            *sum += count;
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct World {
     stage: Rc<Stage>,
     process: Option<Process>,
     is_stopping: bool,
-    /// No more misfortune.
-    is_calm: bool,
     fail_fast: bool,
     /// A standby has all that a walsender sent, as with `synchronized_standby_slots`.
     is_synchronized: bool,
@@ -173,7 +60,6 @@ impl World {
             stage: Stage::new(random, server, brokers, action, seed % 8 != 3),
             process: None,
             is_stopping: false,
-            is_calm: false,
             fail_fast: seed % 16 == 5,
             is_synchronized: seed % 20 == 8,
             accept_slot_position: false,
@@ -199,6 +85,7 @@ impl World {
             }
         }
         self.settle();
+        self.stop_in_calm();
         self.end_process();
         self.count_decisions();
         self.count_branches();
@@ -244,16 +131,8 @@ impl World {
 
     /// What the policy decided, as the metrics tell it.
     fn count_decisions(&mut self) {
-        let metrics = Metrics::new(vec![self.stage.metrics.clone()]);
-        let text = metrics.prometheus().expect("text");
-        let count = |metric: &str, label: &str| -> u64 {
-            let lines = text.lines().filter(|line| line.starts_with(metric));
-            let values = lines.filter(|line| line.contains(label)).map(|line| {
-                let (_, value) = line.rsplit_once(' ').expect("a value");
-                value.parse::<u64>().expect("a count")
-            });
-            values.sum()
-        };
+        let metrics = self.stage.metrics_text();
+        let count = |metric: &str, label: &str| sum_of(&metrics, metric, label);
         let postgres = count(RETRIES, "\"postgres\"");
         // Where nothing is tried again, it is among the errors all the same.
         let steadily = count(ERRORS, &format!("\"{}\"", Code::SlotActive)).min(postgres);
@@ -276,7 +155,7 @@ impl World {
 
     /// No more misfortune: everything has to arrive and to be confirmed within a bounded number of turns.
     fn settle(&mut self) {
-        self.is_calm = true;
+        self.stage.is_calm.set(true);
         {
             let mut brokers = self.stage.brokers.borrow_mut();
             brokers.down = false;
@@ -299,6 +178,36 @@ impl World {
         );
     }
 
+    /// Where nothing goes wrong, a stop in mid-stream is whole, and the next process goes on behind it.
+    fn stop_in_calm(&mut self) {
+        if self.stage.server.borrow().has_poison {
+            return;
+        }
+        {
+            let mut random = self.stage.random.borrow_mut();
+            let mut server = self.stage.server.borrow_mut();
+            (0..CALM_TRANSACTIONS).for_each(|_| server.commit(&mut random));
+        }
+        let whole = self.outcome.faults(Fault::OrderlyStop);
+        let before = self.stage.below(CALM_TURNS_MAX);
+        (0..before).for_each(|_| self.turn());
+        while self.process.is_none() {
+            self.turn();
+        }
+        let processes = self.processes;
+        self.stop();
+        for _ in 0..TURNS_MAX {
+            if self.process.is_none() {
+                break;
+            }
+            self.turn();
+        }
+        assert_eq!(self.processes, processes);
+        let stopped_whole = self.outcome.faults(Fault::OrderlyStop) - whole;
+        assert_eq!(stopped_whole, 1, "a stop in calm that was not whole");
+        self.settle();
+    }
+
     fn is_settled(&self) -> bool {
         let server = self.stage.server.borrow();
         let end = server.transactions.last().map(|last| last.end_lsn);
@@ -313,7 +222,7 @@ impl World {
             self.orderly.clear();
         }
         match self.stage.failing_in.take() {
-            Some(0) if !self.is_calm => {
+            Some(0) if !self.stage.is_calm.get() => {
                 self.promote();
                 self.outcome.faults[Fault::Promotion as usize] += 1;
             }
@@ -347,9 +256,10 @@ impl World {
     fn happen_elsewhere(&self) {
         let stage = &self.stage;
         let mut random = stage.random.borrow_mut();
+        let is_calm = stage.is_calm.get();
         let jump = match random.below(400) {
-            0 => -3_600_000,
-            1 => 3_600_000,
+            0 if !is_calm => -3_600_000,
+            1 if !is_calm => 3_600_000,
             _ => 0,
         };
         let mut server = stage.server.borrow_mut();
@@ -362,7 +272,7 @@ impl World {
         stage.clock.pass(millis, jump);
         let mut pace = stage.pace.borrow_mut();
         pace.pass(stage.clock.instant(), Duration::from_millis(millis));
-        if random.chance(STANDS_STILL_PER_MILLE) {
+        if !is_calm && random.chance(STANDS_STILL_PER_MILLE) {
             stage.clock.pass(random.below(STANDS_STILL_MILLIS_MAX), 0);
             pace.stand_still(stage.clock.instant());
         }
@@ -399,6 +309,9 @@ impl World {
 
     /// Somebody reads why it stopped, and does what the message says.
     fn handle_halt(&mut self, problem: &Problem) {
+        if let Some(row) = named_row(problem) {
+            self.check_before(row, problem.code);
+        }
         self.end_process();
         let culprit = culprit(problem);
         let branch = match problem.code {
@@ -430,6 +343,30 @@ impl World {
             let event = server.event_at(row).expect("a row of the stream");
             table.request(SkippedEvent::Id(event.id.to_string()), at);
         }
+    }
+
+    /// What is acknowledged before the row that stops it is as good as ever: the server was told, or a file keeps it. Of what
+    /// is on its way in front of a row that cannot be taken, the acknowledgements are awaited.
+    fn check_before(&self, row: RowId, code: Code) {
+        let stage = &self.stage;
+        let server = stage.server.borrow();
+        let kept = stage.disk.read().map(|stored| stored.confirmed_lsn);
+        let known = server.confirmed().max(kept.unwrap_or(Lsn::ZERO));
+        let acknowledged = Lsn::new(sum_of(&stage.metrics_text(), CONFIRMED_LSN, ""));
+        assert!(
+            known >= acknowledged || (stage.is_last_word_lost.get() && !stage.has_state_file),
+            "halted at {row} with {known} known of {acknowledged}"
+        );
+        let brokers = stage.brokers.borrow();
+        let is_at_rest = !brokers.down && brokers.in_flight() == 0;
+        let has_waited = !stage.pace.borrow().has_jumped(stage.clock.instant());
+        if code != Code::RowValue || !is_at_rest || !has_waited {
+            return;
+        }
+        let before = server.transactions.iter();
+        let before = before.take_while(|transaction| transaction.commit_lsn < row.commit_lsn);
+        let end = before.last().map_or(Lsn::ZERO, |last| last.end_lsn);
+        assert!(acknowledged >= end, "halted at {row} with {acknowledged}");
     }
 
     fn lengths(&self) -> Lengths {
@@ -479,10 +416,7 @@ impl World {
                 true
             }
             Fault::OrderlyStop => {
-                if let Some(process) = &self.process {
-                    process.stop();
-                    self.is_stopping = true;
-                }
+                self.stop();
                 // Counted when it is complete.
                 false
             }
@@ -509,6 +443,14 @@ impl World {
     /// (docs/delivery-guarantee.md).
     fn needs_memory(&self) -> bool {
         self.stage.action == OnPoison::Park && !self.is_synchronized
+    }
+
+    /// SIGTERM, if there is a process.
+    fn stop(&mut self) {
+        if let Some(process) = &self.process {
+            process.stop();
+            self.is_stopping = true;
+        }
     }
 
     fn promote(&self) -> bool {
@@ -546,3 +488,5 @@ const KEYS: usize = 20;
 const EVENTS: u64 = 300;
 pub(crate) const FAULTS_MIN: u64 = 5;
 const TURNS_MAX: usize = 100_000;
+const CALM_TRANSACTIONS: u32 = 8;
+const CALM_TURNS_MAX: u64 = 40;
