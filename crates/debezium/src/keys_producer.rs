@@ -43,6 +43,10 @@ pub(crate) const PRODUCER: &[(&str, Use)] = &[
         "buffer.memory",
         Ignored("memory is bounded by [kafka] in_flight_bytes_max"),
     ),
+    (
+        "buffer.memory.allocation.strategy",
+        Ignored("memory is bounded by [kafka] in_flight_bytes_max"),
+    ),
     ("max.request.size", As("message.max.bytes")),
     ("request.timeout.ms", Same),
     ("linger.ms", Same),
@@ -70,6 +74,10 @@ pub(crate) const PRODUCER: &[(&str, Use)] = &[
     ),
     (
         "partitioner.availability.timeout.ms",
+        Ignored("is about records without a key"),
+    ),
+    (
+        "partitioner.rack.aware",
         Ignored("is about records without a key"),
     ),
     ("interceptor.classes", Refused("Java classes; remove it")),
@@ -100,11 +108,16 @@ pub(crate) const PRODUCER: &[(&str, Use)] = &[
         Ignored("[kafka] transaction_timeout stands in its place"),
     ),
     ("transaction.two.phase.commit.enable", Refused(TRANSACTIONS)),
+    (
+        "bootstrap.resolve.timeout.ms",
+        Ignored("a name that does not resolve is looked up again until it does"),
+    ),
     ("client.dns.lookup", Same),
     ("client.rack", Same),
     ("connections.max.idle.ms", Same),
     ("metadata.max.age.ms", Same),
     ("metadata.max.idle.ms", Ignored(TUNING)),
+    ("metadata.cluster.check.enable", Ignored(TUNING)),
     ("metadata.recovery.strategy", Same),
     ("metadata.recovery.rebootstrap.trigger.ms", Same),
     (
