@@ -414,6 +414,42 @@ async fn b26_b_a_link_that_drops_everything_is_noticed_and_left() -> Result<()> 
     connector.stop().await
 }
 
+/// While its bytes come, however slowly, the server is not silent: given up, the row would be sent again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_row_over_a_slow_link_arrives_on_the_same_connection() -> Result<()> {
+    let fixture = Fixture::new("slow_row").await?;
+    // A silence of five seconds, the least there is, ends a connection.
+    fixture.set_sender_timeout("2s").await?;
+    let mut consumer = fixture.consumer(&["order"])?;
+    let port = xtask::scratch::free_port()?;
+    let link = Proxy::start(port, fixture.servers.postgres.port()).await?;
+    let (role, database) = (&fixture.role, &fixture.database);
+    let url = format!(
+        "postgres://{role}:{PASSWORD}@127.0.0.1:{}/{database}",
+        link.port()
+    );
+    let config = fixture.config().with_text("source.url", &url);
+    let connector = fixture.start_with(&config).await?;
+    connector.ready().await?;
+    // 16 KiB each time.
+    link.set(Link::Slow(Duration::from_millis(200)));
+    let client = fixture.client().await?;
+    client
+        .batch_execute(
+            "INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
+             SELECT 'order', 'k', 'created', jsonb_build_object('text', repeat('x', 800000))",
+        )
+        .await?;
+    let sent = Instant::now();
+    consumer.wait_for_records(1, SOON).await?;
+    ensure!(sent.elapsed() > Duration::from_secs(8), "not slow enough");
+    ensure!(connector.is_ready().await);
+    link.set(Link::Open);
+    fixture.watch_slot().await?.catches_up(SOON).await?;
+    one_line_each(&connector, 0)?;
+    connector.stop().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b26_c_hours_of_quiet_in_short_cause_no_reconnect() -> Result<()> {
     for (name, timeout) in [("quiet_short", scale::pick("1s", "60s")), ("quiet_0", "0")] {

@@ -33,6 +33,9 @@ pub trait Feed {
     /// As [`Self::next_frame`].
     fn buffered_frame(&mut self) -> Result<Option<Frame<'_>>, RunError>;
 
+    /// Bytes that came so far, of whole frames and of the one under way.
+    fn received_bytes(&self) -> u64;
+
     /// Sends one `CopyData` body.
     ///
     /// # Errors

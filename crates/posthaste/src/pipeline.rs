@@ -45,6 +45,8 @@ pub struct Pipeline<'a, F = Source, T = Parking, C = SystemClock> {
     pub(crate) hold: &'a mut Hold,
     pub(crate) search: &'a mut Search,
     pub(crate) shutdown: Shutdown,
+    /// Of this connection.
+    received_bytes: u64,
     pub(crate) telling: Telling,
     pacing: Pacing,
 }
@@ -111,6 +113,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             hold,
             search,
             shutdown,
+            received_bytes: 0,
             telling: Telling::default(),
             pacing: Pacing::default(),
         }
@@ -265,6 +268,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
 
     pub(crate) async fn send_status(&mut self) -> Result<(), RunError> {
         let now = self.clock.now();
+        self.hear_server(now);
         if self.progress.is_stalled(now) {
             return Err(RunError::Stalled {
                 silent_for: self.progress.silence_max(),
@@ -275,6 +279,16 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             self.memory.told(status.flushed);
         }
         Ok(())
+    }
+
+    /// A frame of a large row may take longer than any silence.
+    fn hear_server(&mut self, now: Now) {
+        let received_before =
+            std::mem::replace(&mut self.received_bytes, self.source.received_bytes());
+        if self.received_bytes > received_before {
+            self.progress.handle_heard(now);
+            self.health.heard_from_server();
+        }
     }
 
     /// Does some work at the database to its end while the conversation with the server and the publisher goes on. It has its
@@ -421,7 +435,6 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
         self.metrics.ignored(self.intake.take_ignored());
         self.tell_tolerated();
         self.tell_poison();
-        self.health.heard_from_server();
         taken
     }
 

@@ -65,6 +65,9 @@ struct Script {
     statuses: Arc<AtomicU32>,
     /// The position told last.
     told: Arc<AtomicU64>,
+    received_bytes: Cell<u64>,
+    /// At each look some more bytes have come, never a whole frame.
+    trickles: bool,
     /// A reading of the catalog ends after so many more status updates.
     catalog_takes: u32,
     /// What is answered to a status update that asks for it; until then it says no position beyond the other one.
@@ -78,6 +81,8 @@ impl Script {
             frame: Vec::new(),
             statuses: Arc::default(),
             told: Arc::default(),
+            received_bytes: Cell::new(0),
+            trickles: false,
             catalog_takes: 0,
             answer: None,
         }
@@ -87,7 +92,11 @@ impl Script {
 impl Feed for Script {
     async fn next_frame(&mut self) -> Result<Frame<'_>, RunError> {
         match self.frames.pop_front() {
-            Some(frame) => self.frame = frame,
+            Some(frame) => {
+                self.received_bytes
+                    .update(|bytes| bytes + frame.len() as u64);
+                self.frame = frame;
+            }
             None => std::future::pending::<()>().await,
         }
         Ok(Frame::Data(&self.frame))
@@ -95,6 +104,12 @@ impl Feed for Script {
 
     fn buffered_frame(&mut self) -> Result<Option<Frame<'_>>, RunError> {
         Ok(None)
+    }
+
+    fn received_bytes(&self) -> u64 {
+        let more = u64::from(self.trickles);
+        self.received_bytes.set(self.received_bytes.get() + more);
+        self.received_bytes.get()
     }
 
     async fn send(&mut self, body: &[u8]) -> Result<(), RunError> {
@@ -360,6 +375,30 @@ async fn when_kafka_refuses_a_record_the_server_learns_what_was_acknowledged_bef
     };
     assert!(matches!(ended, Err(RunError::Publish(_))), "{ended:?}");
     assert_eq!(told.load(Ordering::Relaxed), 90);
+}
+
+/// Its bytes are heard, so that it is not asked for again and again. Nothing at all for as long ends the connection.
+#[tokio::test]
+async fn a_frame_that_takes_longer_than_the_limit_of_silence_is_waited_for() {
+    for trickles in [true, false] {
+        let mut script = Script::new([]);
+        script.trickles = trickles;
+        let statuses = Arc::clone(&script.statuses);
+        // One a second, and the limit is two minutes.
+        let long_enough = move || statuses.load(Ordering::Relaxed) >= 200;
+        let (mut publishing, turns) = publishing();
+        let lot = None::<ParkingLot>;
+        let intake = messages(Tolerance::default());
+        let run = run_with(script, intake, 0, &mut publishing, lot, long_enough);
+        let ended = tokio::select! {
+            ended = run => ended,
+            () = turns => unreachable!("without an end"),
+        };
+        match ended {
+            Ok(drained) => assert!(trickles && drained == Drained::Whole),
+            Err(error) => assert!(!trickles && matches!(error, RunError::Stalled { .. })),
+        }
+    }
 }
 
 /// A statement has twenty seconds, and five once a stop is asked for.

@@ -94,6 +94,11 @@ impl Progress {
 
     /// We did not listen (reading is paused), so the server's silence means nothing.
     pub fn handle_paused(&mut self, now: Now) {
+        self.handle_heard(now);
+    }
+
+    /// Bytes came, if only some of a frame that is not whole yet: the server is not silent.
+    pub fn handle_heard(&mut self, now: Now) {
         debug_assert!(now.instant >= self.heard_at, "time went back");
         self.heard_at = now.instant;
     }

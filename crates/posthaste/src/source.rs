@@ -163,6 +163,10 @@ impl Feed for Source {
         copy.buffered_frame().map_err(|error| told.explain(error))
     }
 
+    fn received_bytes(&self) -> u64 {
+        self.copy.received_bytes()
+    }
+
     async fn send(&mut self, body: &[u8]) -> Result<(), RunError> {
         match tokio::time::timeout(SEND_TIMEOUT, self.copy.send(body)).await {
             Ok(sent) => sent.map_err(|error| self.told.explain(error)),

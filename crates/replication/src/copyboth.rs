@@ -83,6 +83,13 @@ impl CopyBoth {
         self.frames.buffered_frame()
     }
 
+    /// Bytes read so far, of whole frames and of the one under way: while this grows, the server is not silent, however long
+    /// a large frame takes.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.frames.wire.received_bytes()
+    }
+
     /// Sends one CopyData message.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) struct Wire<S> {
     stream: S,
+    /// All that was ever read.
+    received_bytes: u64,
     pub(crate) input: BytesMut,
     pub(crate) output: BytesMut,
     /// `host:port/dbname` for errors.
@@ -41,6 +43,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(crate) fn new(stream: S, target: String) -> Self {
         Self {
             stream,
+            received_bytes: 0,
             input: BytesMut::new(),
             output: BytesMut::new(),
             target,
@@ -216,7 +219,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             let error = io::Error::from(io::ErrorKind::UnexpectedEof);
             return Err(ConnectError::io(&self.target, "reading", error));
         }
+        self.received_bytes += read as u64;
         Ok(())
+    }
+
+    /// How many bytes the peer has sent so far.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Closes the sending side politely; the peer may be gone already, which is as good.

@@ -169,6 +169,7 @@ impl Opening for SimOpened {
             started_at: stage.clock.instant(),
             streaming_since: None,
             has_received: false,
+            received_bytes: 0,
             is_lost: false,
             stage,
             link,
@@ -191,6 +192,7 @@ pub(crate) struct SimFeed {
     streaming_since: Option<Instant>,
     last_sent: Lsn,
     has_received: bool,
+    received_bytes: u64,
     /// Whether it ends because the connection is gone.
     is_lost: bool,
 }
@@ -217,6 +219,7 @@ impl SimFeed {
         let mut link = self.link.borrow_mut();
         match link.frames.pop_front() {
             Some(frame) => {
+                self.received_bytes += frame.len() as u64;
                 self.frame = frame;
                 self.has_received = true;
                 Ok(true)
@@ -243,6 +246,10 @@ impl Feed for SimFeed {
 
     fn buffered_frame(&mut self) -> Result<Option<Frame<'_>>, RunError> {
         Ok(self.receive()?.then_some(Frame::Data(&self.frame)))
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     async fn send(&mut self, body: &[u8]) -> Result<(), RunError> {
