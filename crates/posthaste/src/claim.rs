@@ -10,14 +10,14 @@ use pgoutput::{Lsn, RowId};
 use serde::{Deserialize, Serialize};
 use sink::{
     Confirmed, Kept, OpenTransaction, POSITION_FORMAT_VERSION, POSITION_PLAIN_VERSION, Position,
-    PositionTopic, PositionTopicError, PublishError, Resume, UNNOTED_ROWS_MAX,
+    Resume, UNNOTED_ROWS_MAX,
 };
-use tokio::sync::oneshot;
 
-use crate::clock::Now;
+use crate::clock::Clock;
 use crate::codes::{Code, Problem};
 use crate::feed::Feed;
 use crate::policy::RunError;
+use crate::positions::{Positions, timed_out};
 use crate::progress::Progress;
 use crate::publishing::Publishing;
 use crate::state::Identity;
@@ -31,39 +31,20 @@ use crate::timeline::{ACCEPT, History};
 ///
 /// # Cancel safety
 ///
-/// When dropped, the thread gives up at its next step.
+/// When dropped, the threads give up at their next step.
 pub(crate) async fn claim(
+    clock: &impl Clock,
     source: &mut impl Feed,
     publishing: &Publishing,
     start: Confirmed,
-    topic: &PositionTopic,
+    positions: &impl Positions,
     key: &str,
 ) -> Result<Kept, RunError> {
     let work = async {
         publishing.claim().await?;
-        let (topic, key) = (topic.clone(), key.to_owned());
-        on_a_thread(move |is_wanted| topic.read(&key, is_wanted)).await
+        positions.read(key).await
     };
-    beside(source, start, work).await
-}
-
-/// Notes where the slot stands before anything is read from it, so that a start cut short is not taken for a lost position.
-///
-/// # Errors
-///
-/// As [`claim`].
-///
-/// # Cancel safety
-///
-/// As [`claim`].
-pub(crate) async fn note_beginning(
-    topic: &PositionTopic,
-    key: &str,
-    at: Lsn,
-) -> Result<(), RunError> {
-    let (topic, key) = (topic.clone(), key.to_owned());
-    let value = at.to_string();
-    on_a_thread(move |is_wanted| topic.note_beginning(&key, value.as_bytes(), is_wanted)).await
+    beside(clock, source, start, work).await
 }
 
 /// Tells the producer where the stream goes on. What is written at once is committed when this returns: nothing may be
@@ -77,81 +58,41 @@ pub(crate) async fn note_beginning(
 ///
 /// When dropped, the position may be written or not.
 pub(crate) async fn resume(
+    clock: &impl Clock,
     source: &mut impl Feed,
     publishing: &Publishing,
     start: Confirmed,
     resume: Resume,
 ) -> Result<(), RunError> {
-    beside(source, start, publishing.resume(resume)).await
+    beside(clock, source, start, publishing.resume(resume)).await
 }
 
 /// Does the work and keeps the server content meanwhile.
 async fn beside<T>(
+    clock: &impl Clock,
     source: &mut impl Feed,
     start: Confirmed,
     work: impl Future<Output = Result<T, RunError>>,
 ) -> Result<T, RunError> {
-    let mut work = pin!(tokio::time::timeout(CLAIM_TIMEOUT, work));
-    let mut progress = Progress::new(start, Now::read(), source.timing());
+    let mut work = pin!(work);
+    let give_up_at = clock.instant() + CLAIM_TIMEOUT;
+    let mut progress = Progress::new(start, clock.now(), source.timing());
     loop {
         // Nothing is read meanwhile, so the server's silence is our own doing.
-        progress.handle_paused(Now::read());
-        if let Some(status) = progress.poll_status(Now::read()) {
+        progress.handle_paused(clock.now());
+        if let Some(status) = progress.poll_status(clock.now()) {
             source.send(&status.encode()).await?;
         }
-        let wake_at = progress.next_deadline(Now::read()).into();
+        let wake_at = progress.next_deadline(clock.now()).min(give_up_at);
         tokio::select! {
             biased;
-            done = &mut work => return done.unwrap_or_else(|_| Err(timed_out())),
-            () = tokio::time::sleep_until(wake_at) => {}
+            done = &mut work => return done,
+            () = clock.sleep_until(wake_at) => {}
+        }
+        if clock.instant() >= give_up_at {
+            return Err(timed_out());
         }
     }
-}
-
-fn timed_out() -> RunError {
-    PublishError::from_code("_TIMED_OUT").map_or_else(
-        || Problem::new(Code::KafkaUnreachable, "claiming the transactional id").into(),
-        RunError::Publish,
-    )
-}
-
-/// On a thread of its own, which nobody waits for at the end of the process.
-async fn on_a_thread<T: Send + 'static>(
-    work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, PositionTopicError> + Send + 'static,
-) -> Result<T, RunError> {
-    let (sender, answer) = oneshot::channel();
-    std::thread::Builder::new()
-        .name("position".to_owned())
-        .spawn(move || {
-            let done = work(&|| !sender.is_closed());
-            drop(sender.send(done));
-        })
-        .map_err(|source| RunError::System {
-            what: "a thread",
-            source,
-        })?;
-    match answer.await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(PositionTopicError::Kafka(error))) => Err(error.into()),
-        Ok(Err(error)) => Err(unfit_topic(error).into()),
-        Err(_) => Err(timed_out()),
-    }
-}
-
-fn unfit_topic(error: PositionTopicError) -> Problem {
-    let problem = match &error {
-        PositionTopicError::Shape {
-            topic,
-            found,
-            needed,
-        } => Problem::new(Code::PositionTopic, format!("position topic {topic}"))
-            .found(found.clone())
-            .needed(needed.clone()),
-        _ => Problem::new(Code::PositionTopic, "position topic").found(error.to_string()),
-    };
-    problem
-        .fix("correct the topic, or name another one in kafka.position_topic")
-        .caused_by(error)
 }
 
 /// What this stream is, to be compared with what the position was taken in.

@@ -1,29 +1,31 @@
 //! Exactly once, what it needs beside the producer: from before the slot is ours until the stream goes on.
 
 use pgoutput::Lsn;
-use sink::{Confirmed, PositionTopic, Resume, TransactionConfig};
+use sink::{Confirmed, Resume, TransactionConfig};
 
 use crate::claim::{self, Here, Judged};
+use crate::clock::Clock;
 use crate::feed::Feed;
 use crate::policy::RunError;
+use crate::positions::Positions;
 use crate::preconditions::{Checked, Wanted};
 use crate::publishing::Publishing;
 use crate::source::stream_options;
 
-/// The position topic of one pipeline, and what the operator said of it.
+/// Where the positions of one pipeline are kept, and what the operator said of them.
 #[derive(Debug)]
-pub(crate) struct ExactlyOnce {
+pub(crate) struct ExactlyOnce<P> {
     config: TransactionConfig,
-    topic: PositionTopic,
+    positions: P,
     /// The operator wants to go on from the slot's position, whatever is written; at the next start only.
     is_accepted: bool,
 }
 
-impl ExactlyOnce {
-    pub(crate) fn new(config: TransactionConfig, topic: PositionTopic, is_accepted: bool) -> Self {
+impl<P: Positions> ExactlyOnce<P> {
+    pub(crate) fn new(config: TransactionConfig, positions: P, is_accepted: bool) -> Self {
         Self {
             config,
-            topic,
+            positions,
             is_accepted,
         }
     }
@@ -46,12 +48,10 @@ impl ExactlyOnce {
         if !checked.slot_unread {
             return Ok(());
         }
-        claim::note_beginning(
-            &self.topic,
-            &self.config.position_key,
-            checked.slot_confirmed,
-        )
-        .await
+        // So a start cut short is not taken for a lost position.
+        let key = &self.config.position_key;
+        let at = checked.slot_confirmed;
+        self.positions.note_beginning(key, at).await
     }
 
     /// Takes the topics over from whoever wrote before, now that the slot is ours, and finds out what is done. Nothing may be
@@ -62,6 +62,7 @@ impl ExactlyOnce {
     /// As [`claim::claim`] and [`Here::judge`].
     pub(crate) async fn claim(
         &mut self,
+        clock: &impl Clock,
         source: &mut impl Feed,
         publishing: &Publishing,
         start: Confirmed,
@@ -69,7 +70,7 @@ impl ExactlyOnce {
         is_handed_over: bool,
     ) -> Result<Judged, RunError> {
         let key = &self.config.position_key;
-        let kept = claim::claim(source, publishing, start, &self.topic, key).await?;
+        let kept = claim::claim(clock, source, publishing, start, &self.positions, key).await?;
         let here = Here {
             identity: &checked.identity,
             history: &checked.history,
@@ -92,12 +93,13 @@ impl ExactlyOnce {
     /// As [`claim::resume`].
     pub(crate) async fn resume(
         &mut self,
+        clock: &impl Clock,
         source: &mut impl Feed,
         publishing: &Publishing,
         start: Confirmed,
         resume: Resume,
     ) -> Result<(), RunError> {
-        claim::resume(source, publishing, start, resume).await?;
+        claim::resume(clock, source, publishing, start, resume).await?;
         self.is_accepted = false;
         Ok(())
     }

@@ -66,6 +66,7 @@ mod pipeline_parking;
 mod pipeline_telling;
 pub mod poison;
 pub mod policy;
+pub mod positions;
 pub mod preconditions;
 mod preconditions_server;
 mod preconditions_table;

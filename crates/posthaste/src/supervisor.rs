@@ -58,7 +58,7 @@ pub struct Conduct {
 #[derive(Debug)]
 pub struct Supervisor<S: Surroundings = System> {
     surroundings: S,
-    clock: S::Clock,
+    pub(crate) clock: S::Clock,
     pub(crate) settings: Settings,
     pub(crate) wanted: Wanted,
     pub(crate) memory: Memory,
@@ -66,7 +66,7 @@ pub struct Supervisor<S: Surroundings = System> {
     health: Health,
     shutdown: Shutdown,
     fail_fast: bool,
-    pub(crate) exactly_once: Option<ExactlyOnce>,
+    pub(crate) exactly_once: Option<ExactlyOnce<S::Positions>>,
     /// Says in headers which run of the process a record is of, as Debezium's does.
     run_id: String,
     publishing: Option<Publishing>,
@@ -92,17 +92,12 @@ impl Supervisor {
     ) -> Result<Self, Problem> {
         let mut memory = Memory::open(config, &pipeline.name)?;
         memory.open_handover(config, &pipeline.source.slot)?;
-        let mut supervisor = Self::amid(System, memory, pipeline, watched, shutdown, conduct)?;
-        supervisor.exactly_once = settings::transactions(pipeline).map(|config| {
-            let topic = settings::position_topic(pipeline, &config);
-            ExactlyOnce::new(config, topic, conduct.accept_slot_position)
-        });
-        Ok(supervisor)
+        Self::amid(System, memory, pipeline, watched, shutdown, conduct)
     }
 }
 
 impl<S: Surroundings> Supervisor<S> {
-    /// The same in other surroundings, with a memory that is there, and at least once.
+    /// The same in other surroundings, with a memory that is there.
     ///
     /// # Errors
     ///
@@ -123,6 +118,10 @@ impl<S: Surroundings> Supervisor<S> {
         let clock = surroundings.clock();
         let seed = clock.now().wall.unix_micros().unsigned_abs();
         let retry = &pipeline.retry;
+        let exactly_once = settings::transactions(pipeline).map(|config| {
+            let positions = surroundings.positions(pipeline, &config);
+            ExactlyOnce::new(config, positions, conduct.accept_slot_position)
+        });
         Ok(Self {
             surroundings,
             clock,
@@ -137,7 +136,7 @@ impl<S: Surroundings> Supervisor<S> {
             health: watched.health,
             shutdown,
             fail_fast: conduct.fail_fast,
-            exactly_once: None,
+            exactly_once,
             run_id: run_id::new(),
             publishing: None,
             outage: None,

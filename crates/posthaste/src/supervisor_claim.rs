@@ -50,6 +50,7 @@ impl<S: Surroundings> Supervisor<S> {
         let judged = match &mut self.exactly_once {
             Some(once) => {
                 let claiming = once.claim(
+                    &self.clock,
                     source,
                     publishing,
                     start,
@@ -85,7 +86,8 @@ impl<S: Surroundings> Supervisor<S> {
                 resume.position.pass(entry);
             }
             done = resume.position;
-            once.resume(source, publishing, start, resume).await?;
+            once.resume(&self.clock, source, publishing, start, resume)
+                .await?;
         }
         Ok(Claimed {
             done,

@@ -5,7 +5,8 @@ use std::future::Future;
 
 use pgoutput::Lsn;
 use sink::{
-    BrokerProbe, KafkaProducer, Producer, Publisher, TransactionConfig, TransactionalProducer,
+    BrokerProbe, KafkaProducer, PositionTopic, Producer, Publisher, TransactionConfig,
+    TransactionalProducer,
 };
 
 use crate::clock::{Clock, SystemClock};
@@ -15,6 +16,7 @@ use crate::metrics::PipelineMetrics;
 use crate::parked_table::ParkedTable;
 use crate::parking::Parking;
 use crate::policy::RunError;
+use crate::positions::Positions;
 use crate::preconditions::{Checked, Wanted};
 use crate::publishing::{Publishing, ThreadEnded};
 use crate::settings;
@@ -28,6 +30,8 @@ pub trait Surroundings: Debug {
     type Opened: Opening;
     /// The clock.
     type Clock: Clock;
+    /// Where positions are kept, where delivery is exactly once.
+    type Positions: Positions;
 
     /// The clock.
     fn clock(&self) -> Self::Clock;
@@ -58,6 +62,9 @@ pub trait Surroundings: Debug {
         transactions: Option<&TransactionConfig>,
         metrics: &PipelineMetrics,
     ) -> Result<Publishing, RunError>;
+
+    /// Where the positions of that publisher are kept.
+    fn positions(&self, settings: &Settings, transactions: &TransactionConfig) -> Self::Positions;
 }
 
 /// A server on which everything was checked.
@@ -102,6 +109,7 @@ pub struct System;
 impl Surroundings for System {
     type Opened = Opened;
     type Clock = SystemClock;
+    type Positions = PositionTopic;
 
     fn clock(&self) -> SystemClock {
         SystemClock
@@ -126,6 +134,10 @@ impl Surroundings for System {
         let producer = TransactionalProducer::new(&config, transactions.clone())?;
         let probe = producer.probe();
         start_thread(settings, producer, probe, metrics)
+    }
+
+    fn positions(&self, settings: &Settings, transactions: &TransactionConfig) -> PositionTopic {
+        settings::position_topic(settings, transactions)
     }
 }
 

@@ -27,7 +27,7 @@ use posthaste::state::Identity;
 use posthaste::surroundings::{Opening, Surroundings};
 use posthaste::watchlist::{Aggregate, SkipRequest, Waiting, Watchlist};
 use replication::Frame;
-use sink::{Publisher, TransactionConfig};
+use sink::{PositionTopic, Publisher, TransactionConfig};
 
 use crate::broker::SimProducer;
 use crate::clock::SimClock;
@@ -54,6 +54,7 @@ impl SimSystem {
 impl Surroundings for SimSystem {
     type Opened = SimOpened;
     type Clock = SimClock;
+    type Positions = PositionTopic;
 
     fn clock(&self) -> SimClock {
         self.stage.clock.clone()
@@ -91,6 +92,10 @@ impl Surroundings for SimSystem {
         let (publishing, worker) = Publishing::without_thread(publisher, clock, metrics.clone());
         *self.stage.worker.borrow_mut() = Some(worker);
         Ok(publishing)
+    }
+
+    fn positions(&self, settings: &Settings, transactions: &TransactionConfig) -> PositionTopic {
+        settings::position_topic(settings, transactions)
     }
 }
 
