@@ -104,6 +104,7 @@ pub(crate) struct Here<'a> {
     pub(crate) options: String,
     /// Where the stream was asked to start.
     pub(crate) start: Lsn,
+    /// How far the server has written its log, asked after the position was read.
     pub(crate) server_wal_position: Lsn,
     /// The slot has not moved since anything was read from it, so that no position can be missing.
     pub(crate) is_first: bool,

@@ -1,10 +1,11 @@
 //! Exactly once, what it needs beside the producer: from before the slot is ours until the stream goes on.
 
 use pgoutput::Lsn;
-use sink::{Confirmed, Resume, TransactionConfig};
+use sink::{Confirmed, Kept, Resume, TransactionConfig};
 
 use crate::claim::{self, Here, Judged};
 use crate::clock::Clock;
+use crate::codes::Problem;
 use crate::feed::Feed;
 use crate::policy::RunError;
 use crate::positions::Positions;
@@ -59,31 +60,38 @@ impl<P: Positions> ExactlyOnce<P> {
     ///
     /// # Errors
     ///
-    /// As [`claim::claim`] and [`Here::judge`].
+    /// As [`claim::claim`].
     pub(crate) async fn claim(
-        &mut self,
+        &self,
         clock: &impl Clock,
         source: &mut impl Feed,
         publishing: &Publishing,
         start: Confirmed,
-        (checked, wanted): (&Checked, &Wanted),
-        is_handed_over: bool,
-    ) -> Result<Judged, RunError> {
+    ) -> Result<Kept, RunError> {
         let key = &self.config.position_key;
-        let kept = claim::claim(clock, source, publishing, start, &self.positions, key).await?;
+        claim::claim(clock, source, publishing, start, &self.positions, key).await
+    }
+
+    /// Whether this stream can go on behind what is kept, and where.
+    ///
+    /// # Errors
+    ///
+    /// As [`Here::judge`].
+    pub(crate) fn judge(&self, kept: &Kept, stream: &Stream<'_>) -> Result<Judged, Problem> {
+        let (checked, wanted) = (stream.checked, stream.wanted);
         let here = Here {
             identity: &checked.identity,
             history: &checked.history,
             publication: &wanted.publication,
             options: options_text(wanted),
-            start: start.as_lsn(),
-            server_wal_position: checked.server_wal_position,
+            start: stream.start.as_lsn(),
+            server_wal_position: stream.wal_position,
             // What Debezium read of the slot has no position of ours.
-            is_first: is_handed_over
+            is_first: stream.is_handed_over
                 || has_not_moved(kept.beginning.as_deref(), checked.slot_confirmed),
             is_accepted: self.is_accepted,
         };
-        Ok(here.judge(kept.position.as_deref())?)
+        here.judge(kept.position.as_deref())
     }
 
     /// Goes on from there.
@@ -103,6 +111,19 @@ impl<P: Positions> ExactlyOnce<P> {
         self.is_accepted = false;
         Ok(())
     }
+}
+
+/// The stream that is to go on.
+#[derive(Debug)]
+pub(crate) struct Stream<'a> {
+    pub(crate) checked: &'a Checked,
+    pub(crate) wanted: &'a Wanted,
+    /// Where it was asked to start.
+    pub(crate) start: Confirmed,
+    /// How far the server has written its log, asked when nobody else could publish any more.
+    pub(crate) wal_position: Lsn,
+    /// Another connector read the slot before.
+    pub(crate) is_handed_over: bool,
 }
 
 /// The options of the stream that decide which messages it has; the publication is told apart.

@@ -57,6 +57,18 @@ pub trait ParkedTable {
     fn waiting(&self) -> impl Future<Output = Result<(HashSet<Aggregate>, Waiting), RunError>>;
 }
 
+/// How far the server has written its log, asked over the connection for the tables.
+pub trait ServerLog {
+    /// As [`Parking::wal_position`].
+    fn wal_position(&self) -> impl Future<Output = Result<Lsn, RunError>>;
+}
+
+impl ServerLog for Parking {
+    async fn wal_position(&self) -> Result<Lsn, RunError> {
+        Self::wal_position(self).await
+    }
+}
+
 impl ParkedTable for Parking {
     async fn tables(&self) -> Result<Tables, RunError> {
         Self::tables(self).await

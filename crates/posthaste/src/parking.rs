@@ -286,8 +286,12 @@ impl Parking {
         self.wal_position().await
     }
 
-    /// Behind every commit of ours: each waited until the log was on disk.
-    async fn wal_position(&self) -> Result<Lsn, RunError> {
+    /// How far the log is on disk. Behind every commit of ours, each of which waited for that; and behind all that was ever sent.
+    ///
+    /// # Errors
+    ///
+    /// The connection was lost.
+    pub async fn wal_position(&self) -> Result<Lsn, RunError> {
         let statement = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
         let row = self.sql.query_one(statement, &[]).await.map_err(lost)?;
         Ok(stored_lsn(get(&row, 0)?))

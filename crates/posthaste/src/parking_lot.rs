@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use pgoutput::{Lsn, RowId};
 
 use crate::codes::{Code, Problem};
-use crate::parked_table::ParkedTable;
+use crate::parked_table::{ParkedTable, ServerLog};
 use crate::parking::{Access, Parking, Tables};
 use crate::poison::Rules;
 use crate::policy::{OnPoison, RunError};
@@ -106,6 +106,18 @@ impl<T: ParkedTable> Found<T> {
             return Err(problem.into());
         }
         self.parking.published(rows).await.map(Some)
+    }
+
+    /// As [`Parking::wal_position`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub async fn wal_position(&self) -> Result<Lsn, RunError>
+    where
+        T: ServerLog,
+    {
+        self.parking.wal_position().await
     }
 
     /// The tables, if anything is to be read of them.

@@ -8,8 +8,9 @@ use pgoutput::Lsn;
 use sink::{Confirmed, Entry, Position};
 use tracing::{info, warn};
 
+use crate::exactly_once::Stream;
 use crate::feed::Feed;
-use crate::parked_table::ParkedTable;
+use crate::parked_table::{ParkedTable, ServerLog};
 use crate::parking_lot::{Found, ParkingLot};
 use crate::policy::{OnPoison, RunError};
 use crate::preconditions::Checked;
@@ -38,7 +39,7 @@ impl<S: Surroundings> Supervisor<S> {
     /// # Cancel safety
     ///
     /// When dropped, whatever was done is right to be done again.
-    pub(crate) async fn claim<T: ParkedTable>(
+    pub(crate) async fn claim<T: ParkedTable + ServerLog>(
         &mut self,
         source: &mut impl Feed,
         checked: &Checked,
@@ -49,15 +50,18 @@ impl<S: Surroundings> Supervisor<S> {
         let is_handed_over = self.memory.is_handed_over();
         let judged = match &mut self.exactly_once {
             Some(once) => {
-                let claiming = once.claim(
-                    &self.clock,
-                    source,
-                    publishing,
+                let claiming = once.claim(&self.clock, source, publishing, start);
+                let kept = claiming.await?;
+                // Whoever owned the slot before us may have gone on after this server was checked.
+                let wal_position = found.wal_position().await?;
+                let stream = Stream {
+                    checked,
+                    wanted: &self.wanted,
                     start,
-                    (checked, &self.wanted),
+                    wal_position,
                     is_handed_over,
-                );
-                Some(claiming.await?)
+                };
+                Some(once.judge(&kept, &stream)?)
             }
             None => None,
         };

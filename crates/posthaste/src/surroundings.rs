@@ -13,7 +13,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Pipeline as Settings;
 use crate::feed::Feed;
 use crate::metrics::PipelineMetrics;
-use crate::parked_table::ParkedTable;
+use crate::parked_table::{ParkedTable, ServerLog};
 use crate::parking::Parking;
 use crate::policy::RunError;
 use crate::positions::Positions;
@@ -72,7 +72,7 @@ pub trait Opening {
     /// Its stream.
     type Feed: Feed;
     /// Its tables of parked and skipped events.
-    type Table: ParkedTable;
+    type Table: ParkedTable + ServerLog;
 
     /// What the checks found.
     fn checked(&self) -> &Checked;

@@ -15,7 +15,7 @@ use posthaste::config::Pipeline as Settings;
 use posthaste::feed::{Feed, ReadCatalog};
 use posthaste::metrics::PipelineMetrics;
 use posthaste::parked_row::ParkedRow;
-use posthaste::parked_table::ParkedTable;
+use posthaste::parked_table::{ParkedTable, ServerLog};
 use posthaste::parking::{Access, Tables};
 use posthaste::poison::{Aside, Reason};
 use posthaste::policy::RunError;
@@ -358,6 +358,13 @@ impl SimTable {
             self.stage.failing_in.set(Some(self.stage.below(8)));
         }
         self.stage.server.borrow_mut().write_own()
+    }
+}
+
+impl ServerLog for SimTable {
+    async fn wal_position(&self) -> Result<Lsn, RunError> {
+        self.ask().await?;
+        Ok(self.stage.server.borrow().wal_end())
     }
 }
 
