@@ -23,6 +23,8 @@ mod broker;
 mod check;
 #[path = "sim/clock.rs"]
 mod clock;
+#[path = "sim/cluster.rs"]
+mod cluster;
 #[path = "../../pgoutput/tests/support/encode.rs"]
 #[allow(
     dead_code,
@@ -49,6 +51,8 @@ mod stage;
 mod surroundings;
 #[path = "sim/table.rs"]
 mod table;
+#[path = "sim/transactions.rs"]
+mod transactions;
 #[path = "sim/trouble.rs"]
 mod trouble;
 #[path = "sim/world.rs"]
@@ -151,7 +155,7 @@ fn read_committed_consumers_see_each_event_once_for_every_seed() {
         Err(_) => 0..ONCE_SEEDS,
     };
     let count = seeds.end - seeds.start;
-    let mut total = once::Counts::default();
+    let mut total = cluster::Counts::default();
     for seed in seeds {
         let run = std::panic::catch_unwind(|| once::run(seed));
         match run {
@@ -170,7 +174,10 @@ fn read_committed_consumers_see_each_event_once_for_every_seed() {
         ("lost answers", total.lost_answers),
         ("fenced", total.fenced),
         ("kills", total.kills),
+        ("orderly stops", total.stops),
         ("takeovers", total.takeovers),
+        ("looks at a slot in use", total.held),
+        ("first starts that began anew", total.begun_again),
         ("starts in the middle of a transaction", total.midway),
         ("rows parked", total.parked),
         ("rows published from the table", total.published),
@@ -180,6 +187,12 @@ fn read_committed_consumers_see_each_event_once_for_every_seed() {
         assert!(happened >= count / 20, "{what}: only {happened}");
     }
     assert!(total.events >= count * EVENTS_MIN);
+}
+
+/// It looks at the server before it owns the slot, and the owner goes on meanwhile.
+#[test]
+fn what_the_owner_published_after_a_standby_looked_at_the_server_is_not_ahead_of_it() {
+    (0..10).for_each(once::take_over_late);
 }
 
 /// Two threads: worlds share nothing.

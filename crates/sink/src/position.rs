@@ -138,7 +138,8 @@ impl PositionRecord {
     /// The record's value. `origin` says what the position belongs to, as members of a JSON object.
     ///
     /// Where nothing is parked it is of version 1, which earlier releases wrote; they refuse version 2.
-    pub(crate) fn to_json(&self, origin: &str) -> String {
+    #[must_use]
+    pub fn to_json(&self, origin: &str) -> String {
         let Position {
             end_lsn,
             message_lsn,

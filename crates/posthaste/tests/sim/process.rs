@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use posthaste::codes::Problem;
 use posthaste::config::{self, Pipeline as Settings, Request};
@@ -54,7 +53,7 @@ impl Process {
             recreate_lost_slot: false,
         };
         let system = SimSystem::new(Rc::clone(stage));
-        let settings = settings(stage.action);
+        let settings = settings(stage.action, stage.once.is_some());
         let supervisor = Supervisor::amid(system, memory, settings, watched, shutdown, &conduct);
         let supervisor = supervisor.expect("legal settings");
         Self {
@@ -67,7 +66,7 @@ impl Process {
     /// It does what it can do now: the publishing thread has its turn, then the loop. Something if it has ended.
     pub(crate) fn turn(&mut self) -> Option<Result<Drained, Problem>> {
         if let Some(worker) = self.stage.worker.borrow_mut().as_mut() {
-            worker.turn(Duration::ZERO);
+            worker.turn();
         }
         match self
             .run
@@ -86,20 +85,22 @@ impl Process {
     }
 }
 
-fn settings(action: OnPoison) -> &'static Settings {
-    static SETTINGS: [OnceLock<Settings>; 4] = [const { OnceLock::new() }; 4];
+fn settings(action: OnPoison, is_once: bool) -> &'static Settings {
+    static SETTINGS: [OnceLock<Settings>; 8] = [const { OnceLock::new() }; 8];
     let (place, name) = match action {
         OnPoison::Halt => (0, "halt"),
         OnPoison::Park => (1, "park"),
         OnPoison::DeadLetterTopic => (2, "dead-letter-topic"),
         OnPoison::Skip => (3, "skip"),
     };
-    SETTINGS[place].get_or_init(|| {
+    SETTINGS[place + if is_once { 4 } else { 0 }].get_or_init(|| {
+        let delivery = if is_once { ONCE_TEXT } else { "" };
+        let text = SETTINGS_TEXT.replace("[kafka]\n", &format!("[kafka]\n{delivery}"));
         let dead_letters = match action {
             OnPoison::DeadLetterTopic => format!("dead_letter_topic = \"{DEAD_LETTERS}\""),
             OnPoison::Halt | OnPoison::Park | OnPoison::Skip => String::new(),
         };
-        let text = format!("{SETTINGS_TEXT}\n[poison]\non_poison = \"{name}\"\n{dead_letters}\n");
+        let text = format!("{text}\n[poison]\non_poison = \"{name}\"\n{dead_letters}\n");
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("posthaste.toml");
         std::fs::write(&file, text).expect("a file");
@@ -130,4 +131,10 @@ drain_timeout = "5s"
 [retry]
 backoff_initial = "50ms"
 backoff_max = "800ms"
+"#;
+
+const ONCE_TEXT: &str = r#"
+delivery = "exactly-once"
+transaction_interval = "100ms"
+transaction_records_max = 16
 "#;

@@ -62,6 +62,8 @@ pub(crate) struct Server {
     pub(crate) keepalives_per_mille: u64,
     /// How far any walsender has told of the log.
     sent: u64,
+    /// Whether any transaction was sent whole, as the statistics of the slot say.
+    has_decoded: bool,
     last_event: u64,
     events: u64,
     versions: Vec<u64>,
@@ -266,6 +268,12 @@ impl Server {
         rows.find_map(|(found, event)| (found == row).then_some(event))
     }
 
+    /// Nothing was ever read from the slot.
+    pub(crate) fn is_unread(&self) -> bool {
+        !self.has_decoded
+    }
+
+    /// Whether somebody reads from the slot.
     pub(crate) fn is_connected(&self) -> bool {
         self.walsender.is_some()
     }
@@ -373,6 +381,7 @@ impl Server {
         if walsender.step > last {
             walsender.transaction += 1;
             walsender.step = 0;
+            self.has_decoded = true;
         }
         Some(frame(position, &message))
     }

@@ -1,6 +1,7 @@
 //! What the actors of a world share: the server, the brokers, the tables, and what is known to be gone for good.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,10 +13,12 @@ use posthaste::policy::OnPoison;
 use posthaste::publishing_thread::Worker;
 use posthaste::state::Stored;
 use posthaste::state_writer::Keep;
+use sink::Producer;
 
-use crate::broker::{Brokers, SimProducer};
+use crate::broker::Brokers;
 use crate::check::Exempt;
 use crate::clock::SimClock;
+use crate::cluster::Cluster;
 use crate::pace::{Ended, Pace};
 use crate::random::Random;
 use crate::server::{Event, Server, Transaction};
@@ -26,18 +29,20 @@ use crate::trouble::Trouble;
 pub(crate) struct Stage {
     pub(crate) action: OnPoison,
     pub(crate) has_state_file: bool,
-    pub(crate) random: RefCell<Random>,
+    pub(crate) random: Rc<RefCell<Random>>,
     pub(crate) clock: SimClock,
-    pub(crate) server: RefCell<Server>,
+    pub(crate) server: Rc<RefCell<Server>>,
     pub(crate) brokers: Rc<RefCell<Brokers>>,
-    pub(crate) table: RefCell<Table>,
+    pub(crate) table: Rc<RefCell<Table>>,
+    /// With exactly-once, and then there is one stage for each instance.
+    pub(crate) once: Option<Once>,
     pub(crate) exempt: RefCell<Exempt>,
     pub(crate) metrics: PipelineMetrics,
     /// No more misfortune.
     pub(crate) is_calm: Cell<bool>,
     pub(crate) disk: Arc<Disk>,
     /// The publisher of the process that runs.
-    pub(crate) worker: RefCell<Option<Worker<SimProducer, SimClock>>>,
+    pub(crate) worker: RefCell<Option<Box<dyn TakesTurns>>>,
     /// What the next attempt meets, and after how many steps of it.
     pub(crate) trouble: Cell<Option<(Trouble, u64)>>,
     pub(crate) met: RefCell<Vec<Trouble>>,
@@ -63,14 +68,38 @@ impl Stage {
         action: OnPoison,
         has_state_file: bool,
     ) -> Rc<Self> {
+        let shared = Shared {
+            random: Rc::new(RefCell::new(random)),
+            clock: SimClock::new(),
+            server: Rc::new(RefCell::new(server)),
+            table: Rc::default(),
+        };
+        Self::amid(shared, brokers, action, has_state_file, None)
+    }
+
+    /// One of several on which the same play is given.
+    pub(crate) fn amid(
+        shared: Shared,
+        brokers: Brokers,
+        action: OnPoison,
+        has_state_file: bool,
+        once: Option<Once>,
+    ) -> Rc<Self> {
+        let Shared {
+            random,
+            clock,
+            server,
+            table,
+        } = shared;
         Rc::new(Self {
             action,
             has_state_file,
-            random: RefCell::new(random),
-            clock: SimClock::new(),
-            server: RefCell::new(server),
+            random,
+            clock,
+            server,
             brokers: Rc::new(RefCell::new(brokers)),
-            table: RefCell::default(),
+            table,
+            once,
             exempt: RefCell::default(),
             metrics: PipelineMetrics::new("sim"),
             is_calm: Cell::new(false),
@@ -142,8 +171,10 @@ impl Stage {
             && transaction.commit_lsn < flushed
         {
             for (row, event) in transaction.identified() {
+                let is_committed = |once: &Once| once.cluster.borrow().has(event.id);
                 assert!(
                     brokers.has(event.id)
+                        || self.once.as_ref().is_some_and(is_committed)
                         || brokers.has_dead_letter(event.id)
                         || table.has(row)
                         || exempt.given_up.contains(&event.id)
@@ -220,6 +251,42 @@ pub(crate) fn sum_of(text: &str, metric: &str, label: &str) -> u64 {
         value.parse::<u64>().expect("a count")
     });
     values.sum()
+}
+
+/// What the instances of a world have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    pub(crate) random: Rc<RefCell<Random>>,
+    pub(crate) clock: SimClock,
+    pub(crate) server: Rc<RefCell<Server>>,
+    pub(crate) table: Rc<RefCell<Table>>,
+}
+
+/// An instance among others, of which one delivers exactly once.
+#[derive(Debug)]
+pub(crate) struct Once {
+    pub(crate) cluster: Rc<RefCell<Cluster>>,
+    /// Its number.
+    pub(crate) instance: usize,
+    /// The server was looked at, and not yet the slot.
+    pub(crate) is_looking: Cell<bool>,
+    /// Whether the slot was ours when the newest attempt began to read, and its connection is not given up.
+    pub(crate) is_streaming: Cell<bool>,
+    /// And the stream itself has begun.
+    pub(crate) is_reading: Cell<bool>,
+    /// The process stands still from the end of this turn on.
+    pub(crate) falls_asleep: Cell<bool>,
+}
+
+/// A publishing thread, whatever its producer.
+pub(crate) trait TakesTurns: fmt::Debug {
+    fn turn(&mut self);
+}
+
+impl<P: Producer + fmt::Debug> TakesTurns for Worker<P, SimClock> {
+    fn turn(&mut self) {
+        Self::turn(self, Duration::ZERO);
+    }
 }
 
 /// Somebody waits for an answer, until this is dropped.

@@ -1,7 +1,8 @@
 //! The surroundings of one process: what it opens, reads, writes and sends to.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -27,13 +28,15 @@ use posthaste::state::Identity;
 use posthaste::surroundings::{Opening, Surroundings};
 use posthaste::watchlist::{Aggregate, SkipRequest, Waiting, Watchlist};
 use replication::Frame;
-use sink::{PositionTopic, Publisher, TransactionConfig};
+use sink::{Producer, Publisher, TransactionConfig};
 
 use crate::broker::SimProducer;
 use crate::clock::SimClock;
+use crate::cluster::SimPositions;
 use crate::pace::{self, Ended};
 use crate::server::Link;
 use crate::stage::Stage;
+use crate::transactions::OnceProducer;
 use crate::trouble::Trouble;
 
 #[derive(Debug)]
@@ -54,7 +57,7 @@ impl SimSystem {
 impl Surroundings for SimSystem {
     type Opened = SimOpened;
     type Clock = SimClock;
-    type Positions = PositionTopic;
+    type Positions = SimPositions;
 
     fn clock(&self) -> SimClock {
         self.stage.clock.clone()
@@ -64,15 +67,25 @@ impl Surroundings for SimSystem {
         let stage = &self.stage;
         stage.begin_attempt();
         stage.connect(0).await?;
+        let wal_end = stage.server.borrow().wal_end();
+        if let Some(once) = &stage.once {
+            // The slot is looked at some queries later.
+            once.is_looking.set(true);
+            stage.take_time(CONNECT_MILLIS_MAX).await;
+            once.is_looking.set(false);
+            stage.find_slot_free()?;
+        }
         let server = stage.server.borrow();
+        let mut checked = checked(
+            identity(server.timeline()),
+            server.confirmed(),
+            wal_end,
+            server.history(),
+        );
+        checked.slot_unread = stage.once.is_some() && server.is_unread();
         Ok(SimOpened {
             session: server.session(),
-            checked: checked(
-                identity(server.timeline()),
-                server.confirmed(),
-                server.wal_end(),
-                server.history(),
-            ),
+            checked,
             stage: Rc::clone(stage),
         })
     }
@@ -80,22 +93,39 @@ impl Surroundings for SimSystem {
     fn start_publishing(
         &self,
         settings: &Settings,
-        _: Option<&TransactionConfig>,
+        transactions: Option<&TransactionConfig>,
         metrics: &PipelineMetrics,
     ) -> Result<Publishing, RunError> {
         if self.has_publisher.replace(true) {
             self.stage.lose_client();
         }
-        let producer = SimProducer(Rc::clone(&self.stage.brokers));
+        let stage = &self.stage;
+        Ok(if let Some(transactions) = transactions {
+            let producer = OnceProducer::new(Rc::clone(stage), transactions.clone());
+            self.start_worker(producer, settings, metrics)
+        } else {
+            let producer = SimProducer(Rc::clone(&stage.brokers));
+            self.start_worker(producer, settings, metrics)
+        })
+    }
+
+    fn positions(&self, _: &Settings, _: &TransactionConfig) -> SimPositions {
+        SimPositions(Rc::clone(&self.stage))
+    }
+}
+
+impl SimSystem {
+    fn start_worker<P: Producer + Debug + 'static>(
+        &self,
+        producer: P,
+        settings: &Settings,
+        metrics: &PipelineMetrics,
+    ) -> Publishing {
         let publisher = Publisher::new(producer, settings::limits(settings), Lsn::ZERO);
         let clock = self.stage.clock.clone();
         let (publishing, worker) = Publishing::without_thread(publisher, clock, metrics.clone());
-        *self.stage.worker.borrow_mut() = Some(worker);
-        Ok(publishing)
-    }
-
-    fn positions(&self, settings: &Settings, transactions: &TransactionConfig) -> PositionTopic {
-        settings::position_topic(settings, transactions)
+        *self.stage.worker.borrow_mut() = Some(Box::new(worker));
+        publishing
     }
 }
 
@@ -113,6 +143,17 @@ impl Stage {
             return Err(Trouble::Unreachable.error());
         }
         self.meet_trouble(step)
+    }
+
+    /// One process reads, the others stand by.
+    fn find_slot_free(&self) -> Result<(), RunError> {
+        match &self.once {
+            Some(once) if self.server.borrow().is_connected() => {
+                once.cluster.borrow_mut().counts.held += 1;
+                Err(Trouble::SlotHeld.error())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn meet_trouble(&self, step: u64) -> Result<(), RunError> {
@@ -152,6 +193,7 @@ impl Opening for SimOpened {
         Ok(SimTable {
             stage: Rc::clone(&self.stage),
             session: self.session,
+            taken: Cell::new(None),
         })
     }
 
@@ -165,7 +207,15 @@ impl Opening for SimOpened {
         if stage.server.borrow().session() != session {
             return Err(Trouble::Unreachable.error());
         }
+        stage.find_slot_free()?;
         let link = stage.server.borrow_mut().start(start);
+        if let Some(once) = &stage.once {
+            once.is_streaming.set(true);
+            once.cluster.borrow_mut().tell(start);
+            // From here on the server wants to hear of us, whatever is claimed meanwhile.
+            let now = stage.clock.instant();
+            stage.pace.borrow_mut().tell_status(now);
+        }
         if stage.meet_trouble(3).is_err() {
             stage.server.borrow_mut().disconnect();
         }
@@ -193,7 +243,7 @@ pub(crate) struct SimFeed {
     frame: Vec<u8>,
     asked_for: Lsn,
     started_at: Instant,
-    /// When the first status update was sent, which is when frames are waited for.
+    /// When the first status update was sent, which is when frames are waited for; with exactly-once that comes later.
     streaming_since: Option<Instant>,
     last_sent: Lsn,
     has_received: bool,
@@ -205,6 +255,10 @@ pub(crate) struct SimFeed {
 impl Drop for SimFeed {
     fn drop(&mut self) {
         self.stage.server.borrow_mut().hang_up(&self.link);
+        if let Some(once) = &self.stage.once {
+            once.is_streaming.set(false);
+            once.is_reading.set(false);
+        }
         self.stage.pace.borrow_mut().disconnect();
         let clock = &self.stage.clock;
         let streamed = self.streaming_since.map(|since| clock.since(since));
@@ -221,6 +275,11 @@ impl Drop for SimFeed {
 impl SimFeed {
     /// True if there is a frame now.
     fn receive(&mut self) -> Result<bool, RunError> {
+        if let Some(once) = &self.stage.once {
+            let now = self.stage.clock.instant();
+            self.streaming_since.get_or_insert(now);
+            once.is_reading.set(true);
+        }
         let mut link = self.link.borrow_mut();
         match link.frames.pop_front() {
             Some(frame) => {
@@ -266,7 +325,12 @@ impl Feed for SimFeed {
             self.stage.check_confirmed(flushed);
         }
         let now = self.stage.clock.instant();
-        self.streaming_since.get_or_insert(now);
+        match &self.stage.once {
+            Some(once) => once.cluster.borrow_mut().tell(flushed),
+            None => {
+                self.streaming_since.get_or_insert(now);
+            }
+        }
         self.stage.pace.borrow_mut().tell_status(now);
         let (is_cut, is_silent) = {
             let link = self.link.borrow();
@@ -311,21 +375,47 @@ fn status(body: &[u8]) -> (Lsn, bool) {
 pub(crate) struct SimTable {
     stage: Rc<Stage>,
     session: u64,
+    /// Since the tables were taken over.
+    taken: Cell<Option<u64>>,
 }
 
 impl SimTable {
     /// A statement takes its time, and may find that the connection is gone, or is never answered.
     async fn ask(&self) -> Result<(), RunError> {
+        if let Some(once) = &self.stage.once
+            && !once.is_reading.get()
+        {
+            // On the way to the stream the server waits for us as long as for an answer of its own.
+            self.stage.pace.borrow_mut().disconnect();
+        }
         self.stage.take_time(QUERY_MILLIS_MAX).await;
         let is_alone = self.stage.mischance(QUERY_FAILS_PER_MILLE);
         if !is_alone
             && self.stage.answers().await
+            && !self.is_replaced()
             && self.stage.server.borrow().session() == self.session
         {
             Ok(())
         } else {
             Err(Trouble::QueriesInterrupted.error())
         }
+    }
+
+    /// The same for what changes the tables.
+    async fn ask_to_write(&self) -> Result<(), RunError> {
+        if let Some(once) = &self.stage.once {
+            let falls_asleep = self.stage.chance(FREEZES_PER_MILLE);
+            once.falls_asleep.set(falls_asleep);
+        }
+        let asked = self.ask().await;
+        self.stage.table.borrow_mut().stale += u64::from(self.is_replaced());
+        asked
+    }
+
+    /// Whether somebody else has taken the tables over since.
+    fn is_replaced(&self) -> bool {
+        let table = self.stage.table.borrow();
+        self.taken.get().is_some_and(|taken| !table.is_open(taken))
     }
 
     /// What was done is done, but the answer may be lost.
@@ -382,7 +472,10 @@ impl ParkedTable for SimTable {
     }
 
     async fn take_over(&self) -> Result<(), RunError> {
-        self.ask().await
+        self.ask().await?;
+        let taken = self.stage.table.borrow_mut().take_over();
+        self.taken.set(Some(taken));
+        Ok(())
     }
 
     async fn load(&self, start: Lsn, watchlist: &mut Watchlist) -> Result<Option<Lsn>, RunError> {
@@ -397,7 +490,7 @@ impl ParkedTable for SimTable {
     }
 
     async fn write(&mut self, aside: &Aside) -> Result<Lsn, RunError> {
-        self.ask().await?;
+        self.ask_to_write().await?;
         for (_, row) in &aside.skipped {
             self.stage.give_up(*row);
         }
@@ -420,7 +513,7 @@ impl ParkedTable for SimTable {
     }
 
     async fn published(&self, rows: &[RowId]) -> Result<Lsn, RunError> {
-        self.ask().await?;
+        self.ask_to_write().await?;
         let position = self.commit();
         self.stage.table.borrow_mut().published(rows, position);
         self.stage.brokers.borrow_mut().marks.note(rows);
@@ -428,7 +521,7 @@ impl ParkedTable for SimTable {
     }
 
     async fn refused(&self, row: RowId, _: &Reason) -> Result<(), RunError> {
-        self.ask().await?;
+        self.ask_to_write().await?;
         let position = self.commit();
         self.stage.table.borrow_mut().refused(row, position);
         self.answer(())
@@ -476,3 +569,5 @@ const QUERY_MILLIS_MAX: u64 = 60;
 const FAILS_SOON_PER_MILLE: u64 = 30;
 const ANSWER_LOST_PER_MILLE: u64 = 5;
 const QUERY_FAILS_PER_MILLE: u64 = 3;
+/// Right before it writes to the tables, as nothing else would be as bad a moment.
+const FREEZES_PER_MILLE: u64 = 20;

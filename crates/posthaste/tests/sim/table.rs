@@ -13,6 +13,8 @@ pub(crate) struct Table {
     rows: BTreeMap<RowId, Parked>,
     /// The newest session; those before it cannot write any more.
     session: u64,
+    /// Writes that such a session tried.
+    pub(crate) stale: u64,
     pub(crate) parked: u64,
     pub(crate) behind: u64,
     pub(crate) published: u64,
@@ -197,14 +199,6 @@ impl Table {
         }
     }
 
-    /// What the position says is published, noted so whatever a person made of it.
-    pub(crate) fn note(&mut self, rows: &[RowId]) {
-        for row in rows {
-            let parked = self.rows.get_mut(row).expect("it was parked");
-            parked.change(Lsn::ZERO, State::Published);
-        }
-    }
-
     /// Ends the session before.
     pub(crate) fn take_over(&mut self) -> u64 {
         self.session += 1;
@@ -235,6 +229,17 @@ impl Table {
             }
             parked.change(at, State::Queued);
         }
+    }
+
+    /// Each row with its newest change that a position behind it rests on: that it was parked, or is noted as published.
+    pub(crate) fn settled_at(&self) -> impl Iterator<Item = (RowId, Lsn, bool)> {
+        self.rows.iter().map(|(row, parked)| {
+            let (parked_at, _) = parked.journal.first().expect("it was written");
+            match parked.journal.last() {
+                Some((noted_at, State::Published)) => (*row, *noted_at, true),
+                _ => (*row, *parked_at, false),
+            }
+        })
     }
 
     pub(crate) fn has(&self, row: RowId) -> bool {
