@@ -260,15 +260,19 @@ async fn run_with<T: ParkedTable>(
     };
     let pipeline = Pipeline::new(script, Ticking::new(), intake, start, kept, lot);
     let stop = async move {
-        while !stop_when() {
+        let mut trigger = Some(trigger);
+        for _ in 0..TURNS_MAX {
+            if stop_when()
+                && let Some(trigger) = trigger.take()
+            {
+                trigger.request();
+            }
             tokio::task::yield_now().await;
         }
-        trigger.request();
-        std::future::pending().await
     };
     tokio::select! {
         ended = pipeline.run(Duration::from_secs(5)) => ended,
-        () = stop => unreachable!("without an end"),
+        () = stop => unreachable!("it does not come to its end"),
     }
 }
 
@@ -484,3 +488,6 @@ fn queued() -> ParkedRow {
 /// Behind the commit of the note.
 const NOTED_AT: Lsn = Lsn::new(500);
 const LOOKS_MAX: u32 = 100_000;
+
+/// Far more than the longest of these tests takes.
+const TURNS_MAX: u32 = 3_000_000;
