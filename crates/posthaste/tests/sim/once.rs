@@ -248,13 +248,7 @@ impl Instance {
             }
             return;
         };
-        // How long a stop waits for a database that does not answer is bounded by itself.
-        let counted = if stage.is_waiting.get() {
-            Duration::ZERO
-        } else {
-            passed
-        };
-        stage.pace.borrow_mut().pass(now, counted);
+        stage.pace.borrow_mut().pass(now, passed);
         if stage.chance(20) {
             stage.disk.write();
         }
