@@ -374,14 +374,9 @@ async fn b26_b_a_link_that_drops_everything_is_noticed_and_left() -> Result<()> 
     let mut consumer = fixture.consumer(&["order"])?;
     let port = xtask::scratch::free_port()?;
     let link = Proxy::start(port, fixture.servers.postgres.port()).await?;
-    let (role, database) = (&fixture.role, &fixture.database);
-    let url = format!(
-        "postgres://{role}:{PASSWORD}@127.0.0.1:{}/{database}",
-        link.port()
-    );
     let config = fixture
         .config()
-        .with_text("source.url", &url)
+        .with_text("source.url", &through(&link, &fixture))
         .with_text("source.connect_timeout", "2s")
         .with_text("log.level", "debug");
     let connector = fixture.start_with(&config).await?;
@@ -423,12 +418,9 @@ async fn a_large_row_over_a_slow_link_arrives_on_the_same_connection() -> Result
     let mut consumer = fixture.consumer(&["order"])?;
     let port = xtask::scratch::free_port()?;
     let link = Proxy::start(port, fixture.servers.postgres.port()).await?;
-    let (role, database) = (&fixture.role, &fixture.database);
-    let url = format!(
-        "postgres://{role}:{PASSWORD}@127.0.0.1:{}/{database}",
-        link.port()
-    );
-    let config = fixture.config().with_text("source.url", &url);
+    let config = fixture
+        .config()
+        .with_text("source.url", &through(&link, &fixture));
     let connector = fixture.start_with(&config).await?;
     connector.ready().await?;
     // 16 KiB each time.
@@ -474,6 +466,12 @@ async fn b26_c_hours_of_quiet_in_short_cause_no_reconnect() -> Result<()> {
         connector.stop().await?;
     }
     Ok(())
+}
+
+/// The database behind this link.
+fn through(link: &Proxy, fixture: &Fixture) -> String {
+    let (role, port, database) = (&fixture.role, link.port(), &fixture.database);
+    format!("postgres://{role}:{PASSWORD}@127.0.0.1:{port}/{database}")
 }
 
 /// Signals a server process; the number comes from the server itself.

@@ -45,8 +45,6 @@ pub struct Pipeline<'a, F = Source, T = Parking, C = SystemClock> {
     pub(crate) hold: &'a mut Hold,
     pub(crate) search: &'a mut Search,
     pub(crate) shutdown: Shutdown,
-    /// Of this connection.
-    received_bytes: u64,
     pub(crate) telling: Telling,
     pacing: Pacing,
 }
@@ -113,7 +111,6 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             hold,
             search,
             shutdown,
-            received_bytes: 0,
             telling: Telling::default(),
             pacing: Pacing::default(),
         }
@@ -123,8 +120,8 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
     ///
     /// # Errors
     ///
-    /// What ended the stream. After a row that cannot be taken, everything before it has been drained. As long as there is a
-    /// connection, the server has learned how far everything is acknowledged.
+    /// What ended the stream. After a row that cannot be taken, everything before it has been drained. Then, and where Kafka
+    /// failed, the server has learned how far everything is acknowledged.
     pub async fn run(mut self, drain_timeout: Duration) -> Result<Drained, RunError> {
         match self.stream_and_drain(drain_timeout).await {
             Ok(()) => self.say_goodbye().await,
@@ -239,7 +236,7 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
     /// Where it was Kafka that failed, the server can still be told how far everything is acknowledged: what it knows, no other
     /// process is sent again.
     async fn tell_at_last(&mut self) {
-        // The failure is known.
+        // A failure of Kafka is known.
         drop(self.hear_publisher());
         if let Err(error) = self.tell_position().await {
             debug!("the last position was not told: {error}");
@@ -268,7 +265,12 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
 
     pub(crate) async fn send_status(&mut self) -> Result<(), RunError> {
         let now = self.clock.now();
-        self.hear_server(now);
+        if self
+            .progress
+            .handle_bytes(self.source.received_bytes(), now)
+        {
+            self.health.heard_from_server();
+        }
         if self.progress.is_stalled(now) {
             return Err(RunError::Stalled {
                 silent_for: self.progress.silence_max(),
@@ -279,16 +281,6 @@ impl<'a, F: Feed, T: ParkedTable, C: Clock> Pipeline<'a, F, T, C> {
             self.memory.told(status.flushed);
         }
         Ok(())
-    }
-
-    /// A frame of a large row may take longer than any silence.
-    fn hear_server(&mut self, now: Now) {
-        let received_before =
-            std::mem::replace(&mut self.received_bytes, self.source.received_bytes());
-        if self.received_bytes > received_before {
-            self.progress.handle_heard(now);
-            self.health.heard_from_server();
-        }
     }
 
     /// Does some work at the database to its end while the conversation with the server and the publisher goes on. It has its

@@ -30,24 +30,32 @@ use crate::watchlist::{Aggregate, SkipRequest, Waiting, Watchlist};
 
 /// Each look at a timer takes a millisecond.
 #[derive(Debug, Clone)]
-struct Ticking(Rc<Cell<Now>>);
+struct Ticking {
+    now: Rc<Cell<Now>>,
+    end: Instant,
+}
 
 impl Ticking {
     fn new() -> Self {
-        Self(Rc::new(Cell::new(Now::read())))
+        let now = Now::read();
+        Self {
+            now: Rc::new(Cell::new(now)),
+            end: now.instant + CLOCK_MAX,
+        }
     }
 }
 
 impl Clock for Ticking {
     fn now(&self) -> Now {
-        self.0.get()
+        self.now.get()
     }
 
     async fn sleep_until(&self, at: Instant) {
         poll_fn(|context| {
-            let mut now = self.0.get();
+            let mut now = self.now.get();
             now.instant += Duration::from_millis(1);
-            self.0.set(now);
+            assert!(now.instant < self.end, "it does not come to its end");
+            self.now.set(now);
             if now.instant >= at {
                 return Poll::Ready(());
             }
@@ -260,19 +268,15 @@ async fn run_with<T: ParkedTable>(
     };
     let pipeline = Pipeline::new(script, Ticking::new(), intake, start, kept, lot);
     let stop = async move {
-        let mut trigger = Some(trigger);
-        for _ in 0..TURNS_MAX {
-            if stop_when()
-                && let Some(trigger) = trigger.take()
-            {
-                trigger.request();
-            }
+        while !stop_when() {
             tokio::task::yield_now().await;
         }
+        trigger.request();
+        std::future::pending().await
     };
     tokio::select! {
         ended = pipeline.run(Duration::from_secs(5)) => ended,
-        () = stop => unreachable!("it does not come to its end"),
+        () = stop => unreachable!("without an end"),
     }
 }
 
@@ -489,5 +493,5 @@ fn queued() -> ParkedRow {
 const NOTED_AT: Lsn = Lsn::new(500);
 const LOOKS_MAX: u32 = 100_000;
 
-/// Far more than the longest of these tests takes.
-const TURNS_MAX: u32 = 3_000_000;
+/// Longer than the longest of these tests takes, so that a loop that stands still is a failure and not a test without an end.
+const CLOCK_MAX: Duration = Duration::from_secs(600);

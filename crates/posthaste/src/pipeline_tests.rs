@@ -279,7 +279,7 @@ fn transaction(n: u64) -> Vec<u8> {
 }
 
 /// Far more than any machine needs, so that a loop that stands still is a failure and not a test without an end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Shorter than the time after which a silent server is asked in any case.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const TRANSACTIONS: u64 = 2_000;

@@ -23,6 +23,8 @@ pub struct Progress {
     sent_flushed: Lsn,
     sent_at: Option<Instant>,
     heard_at: Instant,
+    /// All that ever came over this connection.
+    received_bytes: u64,
     reply_owed: bool,
     question: bool,
 }
@@ -73,6 +75,7 @@ impl Progress {
             sent_flushed: start.as_lsn(),
             sent_at: None,
             heard_at: now.instant,
+            received_bytes: 0,
             reply_owed: false,
             question: false,
         }
@@ -94,13 +97,19 @@ impl Progress {
 
     /// We did not listen (reading is paused), so the server's silence means nothing.
     pub fn handle_paused(&mut self, now: Now) {
-        self.handle_heard(now);
-    }
-
-    /// Bytes came, if only some of a frame that is not whole yet: the server is not silent.
-    pub fn handle_heard(&mut self, now: Now) {
         debug_assert!(now.instant >= self.heard_at, "time went back");
         self.heard_at = now.instant;
+    }
+
+    /// So many bytes came over this connection until now. True if there are more than before: the server is not silent, if only
+    /// a part of a large frame came.
+    pub fn handle_bytes(&mut self, received_bytes: u64, now: Now) -> bool {
+        let is_heard = received_bytes > self.received_bytes;
+        if is_heard {
+            self.received_bytes = received_bytes;
+            self.heard_at = now.instant;
+        }
+        is_heard
     }
 
     /// Makes the next status update ask for a keepalive, and sends it soon: the server's answer says where it stands.
@@ -283,6 +292,15 @@ mod tests {
         let status = progress.poll_status(after(now, 100)).expect("due");
         assert_eq!(status.flushed, Lsn::new(20));
         assert!(progress.is_told());
+    }
+
+    #[test]
+    fn bytes_of_a_frame_under_way_are_no_silence() {
+        let (mut progress, now) = start(1);
+        assert!(progress.handle_bytes(10, after(now, 119_000)));
+        assert!(!progress.is_stalled(after(now, 238_999)));
+        assert!(!progress.handle_bytes(10, after(now, 130_000)), "no more");
+        assert!(progress.is_stalled(after(now, 239_000)));
     }
 
     #[test]

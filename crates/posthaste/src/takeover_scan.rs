@@ -46,14 +46,10 @@ pub(crate) async fn count(
         waiting,
     };
     let started = Instant::now();
-    let mut received_bytes = 0;
     let whole = loop {
         let now = Now::read();
         // Heard from, whatever it says; nothing is told back.
-        let received_before = std::mem::replace(&mut received_bytes, source.received_bytes());
-        if received_bytes > received_before {
-            progress.handle_heard(now);
-        }
+        progress.handle_bytes(source.received_bytes(), now);
         if progress.is_stalled(now) {
             return Err(RunError::Stalled {
                 silent_for: progress.silence_max(),
